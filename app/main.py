@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from uuid import uuid4
 
 import anyio
-from fastapi import APIRouter, Depends, FastAPI
+from fastapi import APIRouter, FastAPI
 from fastapi.routing import iter_route_contexts
 from starlette.routing import BaseRoute
 
@@ -23,7 +23,7 @@ from app import USER_AGENT, __version__
 from app.base.addresses import LookUp
 from app.base.api import requests
 from app.base.api.bodies import Gate, install_problems
-from app.base.api.requests import SubPath, path_of, require_free, take_turn
+from app.base.api.requests import SubPath, path_of, require_free
 from app.base.api.trusted_proxies import TrustedProxies
 from app.base.db import keys
 from app.base.db.engine import Store
@@ -187,25 +187,26 @@ def _provider(settings: Settings) -> Provider | None:
 
 @cache
 def _probe_routes() -> Sequence[BaseRoute]:
-    routes = APIRouter(dependencies=[Depends(requests.authorise)])
-    routes.include_router(probes)
-    return routes.routes
+    return guarded(probes)
 
 
 @cache
 def _routes() -> Sequence[BaseRoute]:
-    """Return the routes of the API and the pages, all behind the one dependency.
+    """Return the routes of the API and the pages.
 
-    One list per process, whatever the number of its apps: FastAPI prepares each route at its first request, which takes
+    One list per process, whatever the number of its apps: each route is prepared at its first request, which takes
     longer than most answers.
     """
-    routes = APIRouter(
-        dependencies=[Depends(requests.authorise), Depends(take_turn)],
-        generate_unique_id_function=lambda route: route.name,  # what generators call the function for it
-    )
-    for router in (*ROUTERS, *PAGES):
-        routes.include_router(router)
-    return routes.routes
+    return guarded(*ROUTERS, *PAGES)
+
+
+def guarded(*routers: APIRouter) -> list[BaseRoute]:
+    """Return the routes of routers. Raises TypeError for one that does not ask who calls."""
+    routes = [route for router in routers for route in router.routes]
+    for route in routes:
+        if not isinstance(route, requests.Route):
+            raise TypeError(f"{route} asks nobody who they are: make its router with app.base.api.requests")
+    return routes
 
 
 def open_service(

@@ -3,18 +3,18 @@
 from datetime import UTC, datetime
 from typing import Annotated, Literal
 
-from fastapi import APIRouter, Depends, Query, Request
+from fastapi import Query, Request
 
 from app.alerts.domain.views import AlertView
 from app.alerts.service import explanations, notifications, shown_alerts
 from app.alerts.service.explanations import CheckAlerting
 from app.alerts.service.shown_alerts import AlertDetail
 from app.base.api.bodies import LARGEST_ID, AcknowledgeRequest, Before, Limit, OptionalContent, Page, Slug, body_schema
-from app.base.api.requests import StoreDep, refuse_unknown_parameters
+from app.base.api.requests import StoreDep, api_router
 from app.base.documents.fields import parse_document
 from app.base.views import id_number
 
-router = APIRouter(prefix="/v1", dependencies=[Depends(refuse_unknown_parameters)])
+router = api_router()
 
 
 @router.get("/alerts", tags=["history"])

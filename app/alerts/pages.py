@@ -10,7 +10,7 @@ from typing import Annotated, Any, Final
 from urllib.parse import urlencode
 
 import anyio.to_thread
-from fastapi import APIRouter, Depends, Query, Request
+from fastapi import Depends, Query, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 from app.alerts.domain.conditions import SlowerLimits
@@ -26,7 +26,7 @@ from app.alerts.service.explanations import LatencyCurve, RunLatency
 from app.alerts.service.shown_alerts import AlertDetail, AlertLine
 from app.alerts.store import AlertFilter, IncidentRow
 from app.base.api.bodies import AcknowledgeRequest
-from app.base.api.requests import StoreDep, takes_form, wake
+from app.base.api.requests import StoreDep, page_router, takes_form, wake
 from app.base.db.engine import Store, from_us, to_us
 from app.base.documents.fields import parse_document
 from app.base.errors import ConflictError, InvalidInputError
@@ -46,7 +46,7 @@ from app.catalog.service import references
 from app.hooks.domain import DELIVERY_STATES
 from app.index_facts.domain import number_text
 
-router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse)
+router = page_router()
 
 STATES = ("open", "firing", "recovering", "pending", "resolved")
 """States the list can be filtered by; an open alert fires or recovers."""

@@ -7,7 +7,7 @@ from tempfile import SpooledTemporaryFile
 from typing import Annotated, Any, BinaryIO, Final, cast
 
 import anyio.to_thread
-from fastapi import APIRouter, Depends, Path, Query, Request, Response
+from fastapi import Depends, Path, Query, Request, Response
 from fastapi.responses import PlainTextResponse
 from pydantic import StringConstraints
 
@@ -40,7 +40,7 @@ from app.base.api.bodies import (
     refusals,
     text_answers,
 )
-from app.base.api.requests import StoreDep, expensive, needs, refuse_unknown_parameters, wake
+from app.base.api.requests import StoreDep, api_router, expensive, needs, wake
 from app.base.db.keys import Scope
 from app.base.documents.fields import SLUG, parse_document
 from app.base.errors import InvalidInputError, Problem, UnsupportedError
@@ -49,7 +49,7 @@ from app.definitions.api import sent_document
 
 Judge = Annotated[bool, Query(description="those of a machine, such as an LLM, in place of people's")]
 
-router = APIRouter(prefix="/v1", tags=["annotation"], dependencies=[Depends(refuse_unknown_parameters)])
+router = api_router("annotation")
 
 _CSV = "text/csv"
 

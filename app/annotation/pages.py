@@ -7,14 +7,14 @@ from functools import partial
 from typing import Any, Final
 from urllib.parse import quote, unquote
 
-from fastapi import APIRouter, Request
+from fastapi import Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 from app.annotation.documents import TaskDocument
 from app.annotation.domain.pools import LABELS, PREFERENCES, grade_limit
 from app.annotation.service import annotations, results, tasks
 from app.annotation.views import AdoptionView, NextItem, TaskState, TaskView
-from app.base.api.requests import StoreDep, expensive, needs, sub_path, takes_form, wake
+from app.base.api.requests import StoreDep, expensive, needs, page_router, sub_path, takes_form, wake
 from app.base.db.engine import Store
 from app.base.db.keys import Identity, Scope
 from app.base.errors import ConflictError, InvalidInputError, Problem
@@ -33,7 +33,7 @@ from app.base.web.forms import (
 from app.base.web.pages import render
 from app.catalog.service import references
 
-router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse)
+router = page_router()
 
 _MOST_TASKS = 500
 _SHOWN_DISAGREEMENTS = 25

@@ -3,20 +3,20 @@
 from datetime import UTC, datetime
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Query, Response
+from fastapi import Query, Response
 
 from app.answers.documents import FeedbackRequest, JudgeDocument
 from app.answers.service import answering, labels
 from app.answers.views import FeedbackPage, ForgottenFeedback, JudgeReport, ReceivedFeedback, RunAnswersPage
 from app.base.api.bodies import After, Content, Limit, Page, answers_with, body_schema
-from app.base.api.requests import StoreDep, VaultDep, needs, refuse_unknown_parameters
+from app.base.api.requests import StoreDep, VaultDep, api_router, needs
 from app.base.db.keys import Scope
 from app.base.documents.fields import parse_document
 from app.catalog.service import references
 from app.definitions.api import JudgeView, definition_page, definition_shape, put_definition
 from app.definitions.service import definitions
 
-router = APIRouter(prefix="/v1", tags=["generation"], dependencies=[Depends(refuse_unknown_parameters)])
+router = api_router("generation")
 
 
 @router.get("/runs/{run_id}/answers")

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Annotated, Any, Final
 from urllib.parse import quote
 
-from fastapi import APIRouter, Query, Request
+from fastapi import Query, Request
 from fastapi.responses import HTMLResponse, Response
 
 from app.annotation.pages import open_task
@@ -18,7 +18,7 @@ from app.answers.domain.judges import Question
 from app.answers.domain.trust import CORRECTING_LABELS, LEAST_KAPPA, ProportionView, RateView
 from app.answers.service import answering, labels
 from app.answers.views import CalibrationView
-from app.base.api.requests import StoreDep, takes_form
+from app.base.api.requests import StoreDep, page_router, takes_form
 from app.base.db.engine import Store
 from app.base.errors import Problem
 from app.base.values import Value, replace
@@ -29,7 +29,7 @@ from app.definitions.pages.suites import file_page
 from app.definitions.service import definitions
 from app.records.service import run_views
 
-router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse)
+router = page_router()
 
 _MEANINGS: Final = {
     Question.FAITHFUL: "Are all claims of the answer supported by its chunks? Yes or no.",

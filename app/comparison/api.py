@@ -2,15 +2,15 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Query
+from fastapi import Query
 
 from app.base.api.bodies import LARGEST_ID, Limit, Version, refusals
-from app.base.api.requests import StoreDep, expensive, refuse_unknown_parameters
+from app.base.api.requests import StoreDep, api_router, expensive
 from app.comparison.domain.outcomes import Change, Side
 from app.comparison.service import comparisons
 from app.comparison.views import ComparisonPage, RunDiffPage
 
-router = APIRouter(prefix="/v1", tags=["history"], dependencies=[Depends(refuse_unknown_parameters)])
+router = api_router("history")
 
 Reference = Annotated[
     str, Query(max_length=80, description="`run:ID`, or `check:SLUG` or `retriever:SLUG` for its newest ended run")

@@ -6,11 +6,11 @@ from functools import partial
 from typing import Annotated, Final
 from urllib.parse import urlencode
 
-from fastapi import APIRouter, Query, Request
+from fastapi import Query, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 from app.answers.domain.trust import CORRECTING_LABELS
-from app.base.api.requests import StoreDep, expensive
+from app.base.api.requests import StoreDep, expensive, page_router
 from app.base.documents.fields import did_you_mean
 from app.base.errors import ConflictError, InvalidInputError, NotFoundError
 from app.base.texts import shorten
@@ -26,7 +26,7 @@ from app.comparison.views import CanaryDifference, ComparedMeasure
 from app.records.service import run_views
 from app.reports.service import check_details
 
-router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse)
+router = page_router()
 
 KINDS: Final = {"run": "runs", "check": "checks", "retriever": "retrievers"}
 """What may be compared: kind of a reference -> label."""

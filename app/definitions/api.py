@@ -8,7 +8,7 @@ from collections.abc import Set as AbstractSet
 from datetime import UTC, datetime
 from typing import Annotated, Any, Final, NamedTuple, TypeAlias
 
-from fastapi import APIRouter, Depends, Query, Request, Response
+from fastapi import Query, Request, Response
 from pydantic import TypeAdapter, WithJsonSchema
 
 from app.alerts.silences.documents import SilenceDocument
@@ -27,7 +27,7 @@ from app.base.api.bodies import (
     renamed,
     settings_name,
 )
-from app.base.api.requests import StoreDep, VaultDep, needs, refuse_unknown_parameters, wake
+from app.base.api.requests import StoreDep, VaultDep, api_router, needs, wake
 from app.base.db import keys
 from app.base.db.keys import Identity, Scope
 from app.base.documents.fields import AnyDocument, Document, parse_document
@@ -168,7 +168,7 @@ def _without_bounds(schema: Any) -> Any:
     return {keyword: _without_bounds(part) for keyword, part in schema.items() if keyword not in _BOUND_KEYWORDS}
 
 
-router = APIRouter(prefix="/v1", tags=["catalog"], dependencies=[Depends(refuse_unknown_parameters)])
+router = api_router("catalog")
 
 Force = Annotated[bool, Query(description="Change a hook also where that leaves incidents open at its receiver.")]
 _READ_ONLY = frozenset(

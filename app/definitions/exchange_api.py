@@ -7,12 +7,12 @@ from io import StringIO
 from typing import Annotated, Literal
 
 import msgspec
-from fastapi import APIRouter, Depends, Query, Request
+from fastapi import Query, Request
 from fastapi.responses import JSONResponse, Response
 from pydantic import StringConstraints
 
 from app.base.api.bodies import Content, SuiteFiles, YamlResponse, json_body, reference, text_answers
-from app.base.api.requests import StoreDep, VaultDep, expensive, needs, refuse_unknown_parameters, wake
+from app.base.api.requests import StoreDep, VaultDep, api_router, expensive, needs, wake
 from app.base.db.engine import Store
 from app.base.db.keys import Scope
 from app.base.documents.fields import one_line, parse_document
@@ -31,7 +31,7 @@ from app.definitions.api import only_reads
 from app.definitions.service import applying, definitions
 from app.hooks.service.hooks import notes_on_hooks
 
-router = APIRouter(prefix="/v1", tags=["catalog"], dependencies=[Depends(refuse_unknown_parameters)])
+router = api_router("catalog")
 
 Form = Literal["coalmine", "trec", "beir", "csv", "quepid", "rre", "jsonl", "elasticsearch", "opensearch", "llamaindex"]
 Named = Annotated[str | None, Query(max_length=64)]

@@ -5,17 +5,17 @@ Beside them: a habit called not normal, and rules suggested from the baseline.
 
 from datetime import UTC, datetime
 
-from fastapi import APIRouter, Depends, Request
+from fastapi import Request
 
 from app.alerts.domain.views import SuggestedRules
 from app.alerts.service import explanations, transitions
 from app.base.api.bodies import BaselineRequest, Content, NotNormalRequest, OptionalContent, body_schema
-from app.base.api.requests import StoreDep, refuse_unknown_parameters
+from app.base.api.requests import StoreDep, api_router
 from app.base.documents.fields import parse_document
 from app.detection.domain.views import BaselineView
 from app.detection.service import baselines
 
-router = APIRouter(prefix="/v1", tags=["detection"], dependencies=[Depends(refuse_unknown_parameters)])
+router = api_router("detection")
 
 
 @router.get("/checks/{slug}/baseline")

@@ -6,11 +6,11 @@ from typing import Annotated, Literal
 
 import anyio.to_thread
 from anyio import CapacityLimiter
-from fastapi import APIRouter, Depends, Query, Request, Response
+from fastapi import Query, Request, Response
 from fastapi.responses import JSONResponse, PlainTextResponse
 
 from app.base.api.bodies import Before, Content, Limit, Page, ReanchorRequest, body_schema, text_answers
-from app.base.api.requests import StoreDep, expensive, refuse_unknown_parameters
+from app.base.api.requests import StoreDep, api_router, expensive
 from app.base.db.engine import Store
 from app.base.documents.fields import parse_document
 from app.base.values import ReportProgress
@@ -22,7 +22,7 @@ from app.diagnosis.service.reanchoring import proposal_ids
 from app.diagnosis.views import DiagnosisView, QualityReport, ReanchorDecision, ReanchorState, ReanchorView
 from app.records.service.plans import Planner
 
-router = APIRouter(prefix="/v1", tags=["diagnosis"], dependencies=[Depends(refuse_unknown_parameters)])
+router = api_router("diagnosis")
 
 # Not the routes' threads, as with tries: retrievers that hang must not keep others from their pages.
 DIAGNOSES = CapacityLimiter(2)
@@ -81,7 +81,7 @@ def post_reanchors(store: StoreDep, request: Request, slug: str, body: Content) 
     )
 
 
-quality_router = APIRouter(prefix="/v1", tags=["history"], dependencies=[Depends(refuse_unknown_parameters)])
+quality_router = api_router("history")
 
 # Outside of the routes' threads, one at a time: reports must not block other pages.
 REPORTS = CapacityLimiter(1)

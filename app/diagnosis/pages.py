@@ -6,12 +6,12 @@ from functools import partial
 from typing import Annotated, Any, Final
 
 import anyio.to_thread
-from fastapi import APIRouter, Query, Request
+from fastapi import Query, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 from app.alerts.pages import alert_page
 from app.alerts.service import shown_alerts
-from app.base.api.requests import StoreDep, expensive, takes_form
+from app.base.api.requests import StoreDep, expensive, page_router, takes_form
 from app.base.db.engine import Store
 from app.base.errors import ConflictError, InvalidInputError, NotFoundError, Problem
 from app.base.views import id_number
@@ -27,7 +27,7 @@ from app.records.service.plans import Planner
 from app.reports.service import check_details
 from app.scoring.words import split_by_overlap
 
-router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse)
+router = page_router()
 
 _PROPOSALS = 200
 _DECIDED = 20

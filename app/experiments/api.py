@@ -3,10 +3,10 @@
 from datetime import UTC, datetime
 from typing import Annotated, Any, Final
 
-from fastapi import APIRouter, Depends, Header, Path, Query, Request, Response
+from fastapi import Header, Path, Query, Request, Response
 
 from app.base.api.bodies import After, Content, Limit, Page, answers_with, body_schema, list_schema, refusals
-from app.base.api.requests import StoreDep, VaultDep, expensive, needs, refuse_unknown_parameters, wake
+from app.base.api.requests import StoreDep, VaultDep, api_router, expensive, needs, wake
 from app.base.db.keys import Scope
 from app.base.documents.fields import SLUG, parse_document
 from app.definitions.api import sent_document
@@ -48,7 +48,7 @@ from app.experiments.views import (
     ShadowView,
 )
 
-router = APIRouter(prefix="/v1", tags=["experiments"], dependencies=[Depends(refuse_unknown_parameters)])
+router = api_router("experiments")
 
 _READ_ONLY_OF_ARMS: Final = ArmView.__annotations__.keys() - ArmDocument.model_fields.keys()
 """Fields that answers add to arms, so that an answer can be sent back."""

@@ -13,11 +13,11 @@ from functools import partial
 from typing import Annotated, Any, Final
 from urllib.parse import quote
 
-from fastapi import APIRouter, Query, Request
+from fastapi import Query, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 from app.annotation.pages import open_task
-from app.base.api.requests import StoreDep, takes_form
+from app.base.api.requests import StoreDep, page_router, takes_form
 from app.base.db.engine import Store
 from app.base.db.keys import Scope
 from app.base.documents.fields import parse_document
@@ -51,7 +51,7 @@ from app.experiments.domain.promotions import GateName
 from app.experiments.service import experiments, promotions, shadows
 from app.experiments.views import ExperimentDetail, ExperimentLook, ShadowDetail, ShadowHour
 
-router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse)
+router = page_router()
 
 _MOST = 500
 _SHARE, _DELTA = 0.1, 0.05

@@ -3,17 +3,17 @@
 from datetime import UTC, datetime
 from typing import Literal
 
-from fastapi import APIRouter, Depends, Request
+from fastapi import Request
 
 from app.alerts.service import shown_alerts
 from app.base.api.bodies import Before, Limit, Page, Slug
-from app.base.api.requests import StoreDep, needs, refuse_unknown_parameters, wake
+from app.base.api.requests import StoreDep, api_router, needs, wake
 from app.base.db.keys import Scope
 from app.base.views import id_number
 from app.hooks.domain import DeliveryView, HookReplay
 from app.hooks.service import deliveries, hooks
 
-router = APIRouter(prefix="/v1", dependencies=[Depends(refuse_unknown_parameters)])
+router = api_router()
 
 
 @router.post("/hooks/{slug}/test", tags=["history"], status_code=202)

@@ -6,12 +6,12 @@ from functools import cache, partial
 from typing import Annotated, Any, Final
 from urllib.parse import quote, urlencode
 
-from fastapi import APIRouter, Query, Request
+from fastapi import Query, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 from app.alerts.service import shown_alerts
 from app.base.addresses import hook_remedy
-from app.base.api.requests import StoreDep, VaultDep, needs, takes_form, wake
+from app.base.api.requests import StoreDep, VaultDep, needs, page_router, takes_form, wake
 from app.base.db.engine import Store
 from app.base.db.keys import Scope, Vault
 from app.base.errors import ConflictError, InvalidInputError, NotFoundError, Problem, UnendedIncidentsError
@@ -80,7 +80,7 @@ def _keeps(form: Form, kind: str, stored: Mapping[str, Any] | None) -> bool:
     return "username" not in stored or bool(stored["username"] and form.stripped("username"))
 
 
-router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse)
+router = page_router()
 
 MOST_CHECKS: Final = 2_000
 """Checks that the page of a hook lists to be ticked."""

@@ -1,13 +1,11 @@
 """REST routes of facts of the index: of one run, and over the runs of a check."""
 
-from fastapi import APIRouter, Depends
-
 from app.base.api.bodies import Before, Limit
-from app.base.api.requests import StoreDep, refuse_unknown_parameters
+from app.base.api.requests import StoreDep, api_router
 from app.index_facts import service
 from app.index_facts.domain import IndexSeriesView, RunFactsView
 
-router = APIRouter(prefix="/v1", tags=["history"], dependencies=[Depends(refuse_unknown_parameters)])
+router = api_router("history")
 
 
 @router.get("/runs/{run_id}/facts")

@@ -4,16 +4,16 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from fastapi import APIRouter, Request
+from fastapi import Request
 from fastapi.responses import HTMLResponse
 
-from app.base.api.requests import StoreDep
+from app.base.api.requests import StoreDep, page_router
 from app.base.values import Value
 from app.base.web.pages import render
 from app.index_facts import service
 from app.index_facts.domain import EXACT_RECALL, IndexFactView, IndexRunView, number_text
 
-router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse)
+router = page_router()
 
 WIDTH, HEIGHT = 900, 140
 _DRAWN = 500

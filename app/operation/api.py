@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import anyio.to_thread
 from anyio import CapacityLimiter
-from fastapi import APIRouter, FastAPI, Request, Response
+from fastapi import FastAPI, Request, Response
 from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse
 from pydantic import TypeAdapter
 from pydantic.json_schema import models_json_schema
@@ -27,15 +27,15 @@ from app.base.api.bodies import (
     titled,
     with_example,
 )
-from app.base.api.requests import EXEMPT, SESSION_COOKIE, may_read
+from app.base.api.requests import EXEMPT, SESSION_COOKIE, may_read, plain_router
 from app.base.errors import StoreUnavailableError
 from app.base.web.pages import render
 from app.definitions.api import response_schemas, with_references
 from app.operation.service.self_monitor import Issue, find_read_error
 from app.reports import metrics
 
-router = APIRouter(tags=["service"])
-probes = APIRouter(tags=["service"])
+router = plain_router(tags=["service"])
+probes = plain_router(tags=["service"])
 """What a worker alone answers too."""
 
 _EXPOSITIONS = ("text/plain", "application/openmetrics-text")

@@ -14,7 +14,7 @@ import anyio
 import anyio.to_thread
 from anyio import CapacityLimiter
 from cryptography.fernet import InvalidToken
-from fastapi import APIRouter, Request, Response
+from fastapi import Request, Response
 from fastapi.responses import HTMLResponse, RedirectResponse
 
 from app.annotation.service import tasks
@@ -26,6 +26,7 @@ from app.base.api.requests import (
     is_loopback_name,
     needs,
     open_session,
+    plain_router,
     sub_path,
     takes_form,
     visitor,
@@ -48,7 +49,7 @@ from app.base.web.forms import Form, FormInput, problems_by_field, refuse_other,
 from app.base.web.pages import render
 from app.operation.domain import RETURN_PATH, Provider, SignInFlow
 
-router = APIRouter(include_in_schema=False)
+router = plain_router(include_in_schema=False)
 
 logger = logging.getLogger("coalmine.api")
 _FLOW_COOKIE = "coalmine_sign_in"

@@ -2,14 +2,14 @@
 
 from datetime import UTC, datetime
 
-from fastapi import APIRouter, Depends, Request
+from fastapi import Request
 
 from app.base.api.bodies import Before, Limit, refusals
-from app.base.api.requests import StoreDep, refuse_unknown_parameters, wake
+from app.base.api.requests import StoreDep, api_router, wake
 from app.plants.domain import PlantsView, PlantView
 from app.plants.service import planting, shown
 
-router = APIRouter(prefix="/v1", tags=["history"], dependencies=[Depends(refuse_unknown_parameters)])
+router = api_router("history")
 
 
 @router.get("/checks/{slug}/plants")

@@ -5,10 +5,10 @@ from datetime import UTC, datetime
 from functools import partial
 from urllib.parse import quote
 
-from fastapi import APIRouter, Request
+from fastapi import Request
 from fastapi.responses import HTMLResponse, Response
 
-from app.base.api.requests import StoreDep, wake
+from app.base.api.requests import StoreDep, page_router, wake
 from app.base.db.engine import Store
 from app.base.errors import Problem
 from app.base.values import Value
@@ -17,7 +17,7 @@ from app.base.web.pages import render
 from app.plants.domain import PROBLEM_WORDS, PlantView
 from app.plants.service import planting, shown
 
-router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse)
+router = page_router()
 
 WIDTH, HEIGHT = 900, 220
 _SHOWN = 100

@@ -3,11 +3,11 @@
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Literal
 
-from fastapi import APIRouter, Depends, Query, Request, Response
+from fastapi import Depends, Query, Request, Response
 from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse
 
 from app.base.api.bodies import Limit, Version, refusals, text_answers
-from app.base.api.requests import StoreDep, expensive, needs, refuse_unknown_parameters
+from app.base.api.requests import StoreDep, api_router, expensive, needs, plain_router, refuse_unknown_parameters
 from app.base.db.engine import Store, to_us
 from app.base.db.keys import Scope
 from app.base.errors import InvalidInputError, Problem
@@ -29,8 +29,8 @@ from app.reports.views import (
     ReportView,
 )
 
-router = APIRouter(prefix="/v1", tags=["history"], dependencies=[Depends(refuse_unknown_parameters)])
-pictures = APIRouter(include_in_schema=False, dependencies=[Depends(refuse_unknown_parameters)])
+router = api_router("history")
+pictures = plain_router(include_in_schema=False, dependencies=[Depends(refuse_unknown_parameters)])
 """Beside the API, as badges are."""
 
 _MOST_COLUMNS = 400

@@ -6,7 +6,7 @@ A trial is one query, and everything between the request and the hits.
 from uuid import uuid4
 
 import anyio.to_thread
-from fastapi import APIRouter, Depends, Request
+from fastapi import Request
 
 from app.base.api.bodies import Content, body_schema
 from app.base.api.requests import (
@@ -14,9 +14,9 @@ from app.base.api.requests import (
     PROBE_LIMITER,
     StoreDep,
     VaultDep,
+    api_router,
     expensive,
     needs,
-    refuse_unknown_parameters,
 )
 from app.base.db.keys import Scope
 from app.base.documents.fields import parse_document
@@ -26,7 +26,7 @@ from app.retrievers.documents.retrievers import RetrieverDocument
 from app.retrievers.domain.probes import EmbedderView, TrialView
 from app.retrievers.service import embedders, trials
 
-router = APIRouter(prefix="/v1", tags=["catalog"], dependencies=[Depends(refuse_unknown_parameters)])
+router = api_router("catalog")
 
 
 @router.post("/retrievers/{slug}/try", openapi_extra=body_schema(TryRequest))
@@ -62,7 +62,7 @@ def run_trial(request: Request, document: RetrieverDocument, trial: TryRequest) 
     )
 
 
-findings_router = APIRouter(prefix="/v1", tags=["history"], dependencies=[Depends(refuse_unknown_parameters)])
+findings_router = api_router("history")
 
 
 @findings_router.get("/retrievers/{slug}/embedding")

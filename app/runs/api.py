@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import anyio
 import anyio.to_thread
 from anyio import CapacityLimiter
-from fastapi import APIRouter, Depends, Header, Query, Request
+from fastapi import Depends, Header, Query, Request
 from fastapi.responses import JSONResponse
 from fastapi.sse import EventSourceResponse, ServerSentEvent
 
@@ -30,7 +30,7 @@ from app.base.api.bodies import (
     body_schema,
     refusals,
 )
-from app.base.api.requests import StoreDep, refuse_unknown_parameters, wake
+from app.base.api.requests import StoreDep, api_router, wake
 from app.base.db.keys import Identity
 from app.base.documents.fields import parse_document
 from app.base.values import Category, Outcome, Reason, RunStatus, Trigger, Verdict
@@ -40,7 +40,7 @@ from app.records.views import RescoringView, ResultView, RunNote, RunView
 from app.runs.service import due_checks, rescoring
 from app.runs.service.change_feed import LONGEST_SECONDS, Endings, Kind, Listener, Streams, Topic
 
-router = APIRouter(prefix="/v1", tags=["history"], dependencies=[Depends(refuse_unknown_parameters)])
+router = api_router("history")
 
 
 @router.post(

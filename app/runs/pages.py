@@ -8,11 +8,11 @@ from datetime import UTC, datetime, timedelta
 from urllib.parse import quote
 
 import anyio.to_thread
-from fastapi import APIRouter, Request
+from fastapi import Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 from app.base.api.bodies import RunNoteRequest
-from app.base.api.requests import StoreDep, takes_form, wake
+from app.base.api.requests import StoreDep, page_router, takes_form, wake
 from app.base.documents.fields import parse_document
 from app.base.values import Trigger
 from app.base.views import id_number
@@ -21,7 +21,7 @@ from app.base.web.pages import render
 from app.records.service import run_views
 from app.runs.service import due_checks, rescoring
 
-router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse)
+router = page_router()
 
 _FURTHEST: Mapping[str, timedelta | None] = {
     "": None,

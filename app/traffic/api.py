@@ -10,14 +10,21 @@ from datetime import UTC, datetime
 from typing import Annotated, Any, Final
 
 import anyio.to_thread
-from fastapi import APIRouter, Depends, Header, Query, Request, Response
+from fastapi import Depends, Header, Query, Request, Response
 from fastapi.responses import JSONResponse
-from fastapi.routing import APIRoute
 
 from app.annotation.api import Texts, texts_schema
 from app.annotation.views import TaskDetail
 from app.base.api.bodies import Content, Limit, OptionalContent, Page, as_problem, body_schema, refusals
-from app.base.api.requests import StoreDep, VaultDep, expensive, needs, refuse_unknown_parameters, wake
+from app.base.api.requests import (
+    Route,
+    StoreDep,
+    VaultDep,
+    api_router,
+    expensive,
+    needs,
+    wake,
+)
 from app.base.db.keys import Scope
 from app.base.documents.fields import parse_document
 from app.base.errors import CoalmineError, InvalidInputError, Problem, TooLargeError, UnsupportedError
@@ -27,7 +34,7 @@ from app.traffic.documents.spans import SpanReader, partial_success, status_mess
 from app.traffic.domain import ForgottenTraffic, ReceivedTraffic, SuggestionView, TrafficReachView, TrafficView
 from app.traffic.service import intake, reach
 
-router = APIRouter(prefix="/v1", tags=["annotation"], dependencies=[Depends(refuse_unknown_parameters)])
+router = api_router("annotation")
 
 Retriever = Annotated[str, Query(max_length=64, description="slug of the retriever that was asked")]
 
@@ -142,7 +149,7 @@ _CODES: Final = {400: 3, 401: 16, 403: 7, 404: 5, 409: 9, 413: 3, 415: 3, 422: 3
 """Codes of google.rpc by the status of HTTP."""
 
 
-class _SpanRoute(APIRoute):
+class _SpanRoute(Route):
     """Answers as OTLP has it: what cannot be read is 400, and protobuf is refused in protobuf, by a Status."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
@@ -225,9 +232,7 @@ def _unpackable(why: str) -> InvalidInputError:
     return InvalidInputError([Problem(path="body", message=f"cannot be unpacked: {why}")])
 
 
-spans = APIRouter(
-    prefix="/v1", tags=["annotation"], dependencies=[Depends(refuse_unknown_parameters)], route_class=_SpanRoute
-)
+spans = api_router("annotation", route_class=_SpanRoute)
 _BINARY: Final = {_PROTOBUF: {"schema": {"type": "string", "format": "binary"}}}
 _PARTIAL: Final = {
     "type": "object",

@@ -5,10 +5,10 @@ from datetime import UTC, datetime
 from functools import partial
 from urllib.parse import quote
 
-from fastapi import APIRouter, Request
+from fastapi import Request
 from fastapi.responses import HTMLResponse, Response
 
-from app.base.api.requests import StoreDep, expensive, takes_form, wake
+from app.base.api.requests import StoreDep, expensive, page_router, takes_form, wake
 from app.base.db.engine import Store
 from app.base.db.keys import Scope
 from app.base.documents.fields import parse_document
@@ -21,7 +21,7 @@ from app.traffic.documents.queries import ForgetRequest, ReachRequest, Suggestio
 from app.traffic.domain import TrafficReachView
 from app.traffic.service import intake, reach
 
-router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse)
+router = page_router()
 
 _SUGGESTIONS = 50
 

@@ -5,6 +5,7 @@ import re
 import socket
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -19,7 +20,7 @@ from cryptography.fernet import Fernet
 from fastapi import APIRouter, FastAPI, Request
 from fastapi.routing import iter_route_contexts
 
-from app.base.api.requests import EXEMPT, PUBLIC, SESSION_COOKIE, Attempts, csrf_token, open_session
+from app.base.api.requests import EXEMPT, PUBLIC, SESSION_COOKIE, Attempts, Route, api_router, csrf_token, open_session
 from app.base.db import keys
 from app.base.db.engine import from_us
 from app.base.db.keys import Scope, ended_sessions
@@ -29,7 +30,7 @@ from app.catalog import store as catalog
 from app.catalog.service import references
 from app.config import Settings
 from app.hooks.domain import Receipt
-from app.main import open_service
+from app.main import guarded, open_service
 from app.reports.service.public_links import digest_of
 from app.reports.store import save_public_link
 from tests.support.api_service import CANARIES, CHECK, HOOK_SECRET, RETRIEVER, Api, api, bearer
@@ -638,6 +639,32 @@ def test_a_route_without_a_stated_scope_is_noticed_wherever_it_is_added() -> Non
     app.mount("/mounted", FastAPI())
     app.add_api_websocket_route("/socket", lambda: None)
     assert _routes_of(app) == ({("PATCH", "/v1/more/deep")}, {"/mounted", "/socket"})
+
+
+def test_a_service_has_no_route_that_asks_nobody_who_they_are() -> None:
+    router = APIRouter()
+    router.add_api_route("/open", lambda: None)
+    with pytest.raises(TypeError, match="asks nobody"):
+        guarded(router)
+
+
+def test_a_route_is_prepared_when_it_is_first_asked_for_and_once() -> None:
+    router = api_router("history")
+
+    @router.get("/things/{thing}")
+    def get_thing(thing: int) -> dict[str, int]:
+        return {"thing": thing}
+
+    (route,) = router.routes
+    assert isinstance(route, Route)
+    assert "dependant" not in route.__dict__
+    with ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(lambda _: route.dependant, range(8)))
+    assert [one.name for one in found[0].path_params] == ["thing"]
+    assert all(one is found[0] for one in found)
+    assert route.unique_id == "get_thing"
+    with pytest.raises(AttributeError, match="nothing"):
+        _ = route.nothing
 
 
 def test_no_other_method_opens_a_route(service: Api) -> None:

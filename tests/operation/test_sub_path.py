@@ -193,7 +193,7 @@ def test_a_path_that_pages_have_themselves_is_refused(filled: Api, url: str) -> 
     service = filled.service
     settings = Settings(data_dir=service.settings.data_dir, public_url=url)
     taken: Any = type(service)
-    parts = {name: getattr(service, name) for name in taken.__struct_fields__} | {"settings": settings}
+    parts = {name: getattr(service, name) for name in taken.__dataclass_fields__} | {"settings": settings}
     with pytest.raises(ConfigurationError, match="choose another, such as /coalmine"):
         create_app(taken(**parts))
 

@@ -2,19 +2,19 @@
 
 from datetime import UTC, datetime
 
-from fastapi import APIRouter, Depends, Request, Response
+from fastapi import Request, Response
 
 from app.alerts.silences import service as silencing
 from app.alerts.silences.documents import SilenceDocument
 from app.base.api.bodies import After, Content, Limit, Page, answers_with, body_schema
-from app.base.api.requests import StoreDep, VaultDep, refuse_unknown_parameters, wake
+from app.base.api.requests import StoreDep, VaultDep, api_router, wake
 from app.base.db.engine import Store
 from app.base.documents.fields import parse_document
 from app.catalog.service import references
 from app.definitions.api import DefinitionJson, SilenceView, definition_shape, with_name
 from app.definitions.service import definitions
 
-router = APIRouter(prefix="/v1", tags=["alerts"], dependencies=[Depends(refuse_unknown_parameters)])
+router = api_router("alerts")
 
 _STATE = frozenset({"active", "until", "next_change", "holds_back"})
 """What answers add to a silence, and requests may therefore hold."""

@@ -7,13 +7,13 @@ from typing import Any, Final
 from urllib.parse import quote
 from zoneinfo import ZoneInfo
 
-from fastapi import APIRouter, Request
+from fastapi import Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 from app.alerts.silences import service as silencing
 from app.alerts.silences.documents import SilenceDocument, WindowDocument
 from app.alerts.silences.service import Preview, SilenceState
-from app.base.api.requests import StoreDep, VaultDep, takes_form, wake
+from app.base.api.requests import StoreDep, VaultDep, page_router, takes_form, wake
 from app.base.db.engine import Store
 from app.base.db.keys import Vault
 from app.base.documents.fields import Control, duration_of
@@ -170,7 +170,7 @@ def _whole_seconds(moment: datetime) -> datetime:
     return (moment + timedelta(microseconds=999_999)).replace(microsecond=0)
 
 
-router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse)
+router = page_router()
 
 GROUPS = {"on": "On now", "upcoming": "Upcoming", "recurring": "Recurring windows", "over": "Over"}
 """Titles of the states of silences, in the order shown."""

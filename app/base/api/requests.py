@@ -19,16 +19,20 @@ from datetime import UTC, datetime, timedelta
 from hmac import compare_digest
 from itertools import chain, islice
 from secrets import token_urlsafe
+from threading import RLock
 from typing import Annotated, Any, NotRequired, TypedDict, TypeVar, cast
 from urllib.parse import urlsplit
 
 import anyio.to_thread
 from anyio import CapacityLimiter
 from cryptography.fernet import InvalidToken
-from fastapi import Depends, Request
+from fastapi import APIRouter, Depends, Request
 from fastapi.dependencies.models import Dependant
+from fastapi.routing import APIRoute
 from starlette.datastructures import FormData, MutableHeaders
 from starlette.requests import cookie_parser
+from starlette.responses import HTMLResponse
+from starlette.routing import compile_path, get_name
 from starlette.types import ASGIApp, Message, Receive, Send
 from starlette.types import Scope as AsgiScope
 
@@ -409,6 +413,52 @@ def _parameters(dependant: Dependant) -> list[str]:
     """Return the names of the parameters of a route and of what it depends on."""
     below = chain.from_iterable(map(_parameters, dependant.dependencies))
     return [*(field.alias for field in dependant.query_params), *below]
+
+
+class Route(APIRoute):
+    """A route that asks who calls and takes a turn, and is prepared when first asked for.
+
+    FastAPI reads the types and builds the schemas of all routes as they are declared: a third of a start.
+    """
+
+    def __init__(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:
+        self.path, self.endpoint = path, endpoint
+        self.path_regex, self.path_format, self.param_convertors = compile_path(path)
+        self.name = options.get("name") or get_name(endpoint)
+        self.methods = set(options.get("methods") or ("GET",))
+        dependencies = [Depends(authorise), Depends(take_turn), *(options.get("dependencies") or ())]
+        self._options = {**options, "dependencies": dependencies, "generate_unique_id_function": _name_of}
+
+    def __getattr__(self, name: str) -> Any:
+        """Return what only a prepared route has."""
+        with _PREPARING:  # the description of the API is made in a thread
+            options = self.__dict__.pop("_options", None)
+            if options is not None:
+                super().__init__(self.path, self.endpoint, **options)
+        return object.__getattribute__(self, name)
+
+
+_PREPARING = RLock()
+
+
+def _name_of(route: APIRoute) -> str:
+    return route.name  # what generators call the function for it
+
+
+def plain_router(**options: Any) -> APIRouter:
+    """Return a router with these options of FastAPI's; `route_class` is a `Route`, or one made of it."""
+    return APIRouter(**{"route_class": Route, **options})
+
+
+def api_router(*tags: str, route_class: type[Route] = Route) -> APIRouter:
+    """Return a router of the REST API."""
+    known = [Depends(refuse_unknown_parameters)]
+    return plain_router(prefix="/v1", tags=[*tags], dependencies=known, route_class=route_class)
+
+
+def page_router() -> APIRouter:
+    """Return a router of pages."""
+    return plain_router(include_in_schema=False, default_response_class=HTMLResponse)
 
 
 def _is_metrics_token(key: str | None, access: Access) -> bool:

@@ -7,10 +7,10 @@ from urllib.parse import quote
 from uuid import uuid4
 
 import anyio.to_thread
-from fastapi import APIRouter, Query, Request
+from fastapi import Query, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
-from app.base.api.requests import LARGE_FORM, PROBE_LIMITER, StoreDep, VaultDep, takes_form, wake
+from app.base.api.requests import LARGE_FORM, PROBE_LIMITER, StoreDep, VaultDep, page_router, takes_form, wake
 from app.base.db.engine import Store
 from app.base.db.keys import Vault
 from app.base.documents.fields import parse_document
@@ -49,7 +49,7 @@ from app.retrievers.documents.requests import TryRequest
 from app.retrievers.domain.probes import TrialView
 from app.retrievers.service import trials
 
-router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse)
+router = page_router()
 
 _REFUSED: Mapping[str, str] = {"find": "Request not sent:", "yaml": "YAML not written:", "archive": "Not archived:"}
 """Heading of the problems by the pressed button; "Not saved:" for any other."""

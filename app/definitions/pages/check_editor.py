@@ -10,12 +10,12 @@ from functools import partial
 from typing import Annotated, Any, Final
 from urllib.parse import quote
 
-from fastapi import APIRouter, Query, Request
+from fastapi import Query, Request
 from fastapi.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
 
 from app.alerts.documents import RuleDocument, read_rules, rules_yaml
 from app.alerts.domain.rules import ALWAYS, is_silent_about_quality
-from app.base.api.requests import StoreDep, VaultDep, wake
+from app.base.api.requests import StoreDep, VaultDep, page_router, wake
 from app.base.db import keys
 from app.base.db.engine import Store
 from app.base.db.keys import Scope, Vault
@@ -53,7 +53,7 @@ from app.plants.documents import plant_yaml, read_plant
 from app.records.service import suite_views
 from app.runs.service import due_checks
 
-router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse)
+router = page_router()
 
 Word = Annotated[str, Query(max_length=64)]
 

@@ -8,7 +8,7 @@ from typing import Annotated
 from urllib.parse import quote
 
 import anyio.to_thread
-from fastapi import APIRouter, Query, Request
+from fastapi import Query, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 from starlette.datastructures import UploadFile
 
@@ -20,6 +20,7 @@ from app.base.api.requests import (
     VaultDep,
     expensive,
     needs,
+    page_router,
     read_form_data,
     takes_form,
     wake,
@@ -43,7 +44,7 @@ from app.definitions.exchange_api import from_canary_files, from_files
 from app.definitions.pages.suites import FORMS
 from app.definitions.service import applying
 
-router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse)
+router = page_router()
 
 _MOST_FILES, _MOST_COLUMNS = 50, 50
 _MOST_FIELDS = 220 + 2 * _MOST_COLUMNS

@@ -10,11 +10,11 @@ from datetime import UTC, datetime
 from typing import Annotated
 from urllib.parse import quote, urlencode
 
-from fastapi import APIRouter, Depends, Query, Request
+from fastapi import Depends, Query, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 from app.annotation.service.results import load_suite_recalls
-from app.base.api.requests import StoreDep, expensive, wake
+from app.base.api.requests import StoreDep, expensive, page_router, wake
 from app.base.db.engine import Store
 from app.base.documents.fields import parse_document
 from app.base.errors import ConflictError, Problem
@@ -34,7 +34,7 @@ from app.scoring.suites import size_advice
 from app.traffic.domain import ReachState
 from app.traffic.service import reach
 
-router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse)
+router = page_router()
 
 FORMS: Mapping[str, str] = {
     "coalmine": "canary file (YAML)",

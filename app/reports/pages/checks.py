@@ -17,7 +17,7 @@ from uuid import uuid4
 import anyio.to_thread
 from anyio import CapacityLimiter
 from anyio.abc import ObjectSendStream
-from fastapi import APIRouter, Query, Request
+from fastapi import Query, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 from fastapi.sse import format_sse_event
 from markupsafe import Markup
@@ -33,7 +33,7 @@ from app.alerts.service.explanations import CheckAlerting
 from app.answers.domain.generated import missing_share, rated_texts, silent_questions
 from app.answers.service import answering
 from app.base.api.bodies import BaselineRequest, NotNormalRequest
-from app.base.api.requests import PROBE_LIMITER, StoreDep, VaultDep, expensive, takes_form
+from app.base.api.requests import PROBE_LIMITER, StoreDep, VaultDep, expensive, page_router, takes_form
 from app.base.db.engine import Store
 from app.base.documents.fields import parse_document
 from app.base.errors import CoalmineError, ConflictError, InvalidInputError, NotFoundError, Problem
@@ -77,7 +77,7 @@ from app.reports.service.check_details import DegradedResult
 from app.runs.service.execution import CanaryTrial, try_canary
 from app.scoring.measures import RECALL_BY
 
-router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse)
+router = page_router()
 
 RANGES = (("1h", "1 h", 3_600), ("24h", "24 h", 86_400), ("7d", "7 d", 604_800), ("30d", "30 d", 2_592_000))
 

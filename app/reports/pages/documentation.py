@@ -12,19 +12,19 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
-from fastapi import APIRouter, Request
+from fastapi import Request
 from fastapi.responses import FileResponse, HTMLResponse, Response
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 from markupsafe import Markup
 
-from app.base.api.requests import below, needs, sub_path
+from app.base.api.requests import below, needs, page_router, sub_path
 from app.base.db.keys import Scope
 from app.base.errors import NotFoundError
 from app.base.values import Value
 from app.base.web.pages import render
 
-router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse)
+router = page_router()
 
 FOLDER = Path(__file__).resolve().parents[3] / "docs"
 INDEX: Final = "README"

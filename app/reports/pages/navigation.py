@@ -12,10 +12,10 @@ from itertools import chain, islice
 from typing import Annotated, Final
 from urllib.parse import quote
 
-from fastapi import APIRouter, Query, Request
-from fastapi.responses import HTMLResponse, RedirectResponse, Response
+from fastapi import Query, Request
+from fastapi.responses import RedirectResponse, Response
 
-from app.base.api.requests import StoreDep, route_path
+from app.base.api.requests import StoreDep, page_router, route_path
 from app.base.db.engine import Store
 from app.base.values import Value
 from app.base.web.pages import render
@@ -24,7 +24,7 @@ from app.reports.pages import documentation
 from app.reports.service import overview
 from app.reports.service.overview import Found
 
-router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse)
+router = page_router()
 
 
 class Place(Value):

@@ -9,13 +9,13 @@ from hashlib import sha256
 from typing import Annotated, Final
 from urllib.parse import urlencode
 
-from fastapi import APIRouter, Depends, Query, Request
+from fastapi import Depends, Query, Request
 from fastapi.responses import HTMLResponse, Response
 
 from app.alerts.domain.views import AlertState
 from app.answers.domain.generated import rated_texts
 from app.answers.service.answering import confirmed_by_people, summary_of_run
-from app.base.api.requests import StoreDep, route_path
+from app.base.api.requests import StoreDep, page_router, route_path
 from app.base.db.engine import Store
 from app.base.documents.fields import one_line
 from app.base.errors import InvalidInputError, Problem
@@ -32,7 +32,7 @@ from app.reports.service import check_details, overview
 from app.reports.service.check_details import CheckLine
 from app.reports.service.overview import GROUPS, SORTS, VERDICTS, CheckFilter
 
-router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse)
+router = page_router()
 
 Word = Annotated[str, Query(max_length=200)]
 

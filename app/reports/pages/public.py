@@ -12,10 +12,10 @@ from urllib.parse import quote
 
 import anyio.to_thread
 from anyio import CapacityLimiter
-from fastapi import APIRouter, Request
+from fastapi import Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
-from app.base.api.requests import Attempts, StoreDep, needs
+from app.base.api.requests import Attempts, StoreDep, needs, plain_router
 from app.base.db.engine import Store
 from app.base.db.keys import Scope
 from app.base.values import Value
@@ -23,7 +23,7 @@ from app.base.web.pages import render
 from app.reports.pages.overviews import Badge, draw, make_badge
 from app.reports.service import public_links
 
-router = APIRouter(include_in_schema=False)
+router = plain_router(include_in_schema=False)
 
 _FRESH_SECONDS: Final = 15.0
 _MOST_KEPT: Final = 512

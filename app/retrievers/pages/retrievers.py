@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from typing import Annotated, Any, Final
 
 import anyio.to_thread
-from fastapi import APIRouter, Query, Request
+from fastapi import Query, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 from app.base.api.requests import (
@@ -17,6 +17,7 @@ from app.base.api.requests import (
     VaultDep,
     expensive,
     needs,
+    page_router,
     takes_form,
     wake,
 )
@@ -40,7 +41,7 @@ from app.retrievers.pages.wizard import MAPPING_FIELDS, SCALES, with_form_labels
 from app.retrievers.presets import PRESETS
 from app.retrievers.service import trials
 
-router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse)
+router = page_router()
 
 
 @router.get("/retrievers")

@@ -15,7 +15,7 @@ from urllib.parse import quote
 from uuid import uuid4
 
 import anyio.to_thread
-from fastapi import APIRouter, Query, Request
+from fastapi import Query, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 from typing_extensions import TypedDict
 
@@ -27,6 +27,7 @@ from app.base.api.requests import (
     VaultDep,
     expensive,
     needs,
+    page_router,
     takes_form,
 )
 from app.base.db.engine import Store
@@ -287,7 +288,7 @@ def selected_canary(store: Store, state: WizardState) -> CanaryDocument | None:
         raise InvalidInputError([Problem(path="canary", message=str(error))]) from None
 
 
-router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse)
+router = page_router()
 
 _TRIAL_LABELS: Mapping[str, str] = {"query": "Query", "k": "Hits", "canary": "Compare with a canary"}
 _GROUPS = ("request", "auth", "embedding", "response", "scorer", "options")
