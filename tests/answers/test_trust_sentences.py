@@ -92,8 +92,8 @@ def test_rate_errors_and_length_are_said_in_order() -> None:
     assert accepts == "It accepts 155 of 160 answers that people accept (93 % to 99 %)."
     assert refuses == "It refuses 28 of 40 answers that people refuse (53 % to 83 %)."
     assert passing == (
-        "Of 40 answers labelled by two people, none got two labels: where people err, this counts against the judge. "
-        "Allowing for that, 5 to 33 of 100 bad answers pass it."
+        "Of 40 answers labelled by two people, none got two labels, which shows no errors of people: "
+        "5 to 33 of 100 bad answers pass it."
     )
     assert length.startswith("No effect of length is shown")
     assert "+2 points (95 % interval \N{MINUS SIGN}4 to +8, 100 pairs" in length
@@ -200,6 +200,15 @@ def test_what_to_do_next_follows_from_what_is_known(changes: dict[str, Any], ste
     assert next_step(found).startswith(step)
     given_up = "people and judge agree too little"
     assert (given_up in next_step(found)) == (given_up in found["reason"]), "one decision for both sentences"
+
+
+def test_wrong_labels_are_mended_before_a_model_is_given_up() -> None:
+    found = calibration(**uncalibrated(0.46, 0.30, 0.6, labels=173))
+    assert next_step(found).startswith("Try another model: about 1,300 labels are needed")
+    assert next_step({**found, "labellers": labellers(36, 4, 0.7)}) == (
+        "Let two people label each answer, as by a new task with an overlap of 1, before you try another model: wrong "
+        "labels lower kappa. Now about 1,300 labels are needed at a kappa of 0.46, and a task has 1,000 at most."
+    )
 
 
 def test_kappa_below_what_is_needed_is_not_mended_by_labels() -> None:

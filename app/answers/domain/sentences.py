@@ -238,7 +238,11 @@ def _label_more(found: CalibrationBody, wanted: int, room: LabelRoom | None, pur
     elif not found["calibrated"] and kappa is not None and kappa <= LEAST_KAPPA:
         unless = f" At a kappa of {kappa:.2f} no number of labels is enough, but it may be higher."
     if wanted > MOST_ANSWERS:
-        return f"Try another model: {needed}, and a task has {MOST_ANSWERS:,} at most.{_none_left(found, room)}"
+        most = f"{needed}, and a task has {MOST_ANSWERS:,} at most.{_none_left(found, room)}"
+        if found["labellers"] is not None and found["labellers"]["differ"]:
+            twice = "Let two people label each answer, as by a new task with an overlap of 1"
+            return f"{twice}, before you try another model: wrong labels lower kappa. Now {most}"
+        return f"Try another model: {most}"
     if room is None or room.open >= more:
         if purpose:
             return f"Label {more} more answers {purpose}."
@@ -297,11 +301,11 @@ def _errors(found: CalibrationBody, lone: str) -> list[str]:
         if not lone:
             sentences.append(_unknown_errors(0 if labellers is None else labellers["twice"]))
         return sentences
-    differ = labellers["differ"] or "none"
-    twice = f"Of {counted(labellers['twice'], 'answer')} labelled by two people, {differ} got two labels"
-    allowing = f"where people err, this counts against the judge. Allowing for that, {_of_100(low, high)} bad answers"
-    sentences += [f"{refuses}.", f"{twice}: {allowing} pass it."]
-    if labellers["differ"] and any(one["corrects"] for one in found["checks"]):
+    differ, passing = labellers["differ"], f"{_of_100(low, high)} bad answers pass it."
+    twice = f"Of {counted(labellers['twice'], 'answer')} labelled by two people, {differ or 'none'} got two labels"
+    theirs = f": where people err, this counts against the judge. Allowing for that, {passing}"
+    sentences += [f"{refuses}.", f"{twice}{theirs if differ else f', which shows no errors of people: {passing}'}"]
+    if differ and any(one["corrects"] for one in found["checks"]):
         sentences.append(_EXAGGERATE)
     return sentences
 
