@@ -11,7 +11,8 @@ import gc
 import os
 import sys
 import traceback
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from importlib import import_module
 from typing import Annotated, Any, Final
 
@@ -27,6 +28,7 @@ from app.base.commands import Commands, examples
 # Looking for plugins of pydantic reads the metadata of every package there is; nobody adds any to a command.
 os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
 
+_ALGEBRA_THREADS = "OPENBLAS_NUM_THREADS"
 BUG = 70
 
 _COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
@@ -130,7 +132,8 @@ class LazyCommands(Commands):
         """Return a command, or None where there is none of that name."""
         if cmd_name not in _COMMANDS:
             return super().get_command(ctx, cmd_name)
-        of_module = import_module(_COMMANDS[cmd_name][0]).app
+        with _one_thread_of_algebra():
+            of_module = import_module(_COMMANDS[cmd_name][0]).app
         _collect_garbage()
         name = cmd_name if cmd_name in _GROUPS else "commands"
         info = TyperInfo(of_module, name=name)
@@ -162,6 +165,23 @@ def main() -> None:
     except Exception:  # noqa: BLE001 - whatever it is, it is a bug
         traceback.print_exc()
         sys.exit(BUG)
+
+
+@contextmanager
+def _one_thread_of_algebra() -> Iterator[None]:
+    """Let the library of linear algebra, where NumPy loads it within the block, start no threads of its own.
+
+    They take a fifth of the time to load NumPy, and memory; no array here is large enough for two. Programs that a
+    command starts do not inherit it.
+    """
+    if _ALGEBRA_THREADS in os.environ:
+        yield
+        return
+    os.environ[_ALGEBRA_THREADS] = "1"
+    try:
+        yield
+    finally:
+        del os.environ[_ALGEBRA_THREADS]
 
 
 def _collect_garbage() -> None:

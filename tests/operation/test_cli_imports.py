@@ -164,3 +164,26 @@ def test_a_group_of_commands_lists_its_own(group: str) -> None:
     shown, _ = _loaded(group, "--help")
     assert f"{group} [OPTIONS] COMMAND" in shown
     assert "--install-completion" not in shown
+
+
+@pytest.mark.parametrize("given", [None, "2"])
+def test_loading_a_command_starts_no_threads_of_algebra_and_leaves_the_environment_as_it_was(given: str | None) -> None:
+    program = (
+        "import os, sys, app.cli\n"
+        "try:\n    app.cli.main()\n"
+        "finally:\n    print('LEFT', 'numpy' in sys.modules, len(os.listdir('/proc/self/task')),"
+        " os.environ.get('OPENBLAS_NUM_THREADS'))\n"
+    )
+    environment = {name: value for name, value in os.environ.items() if name != "OPENBLAS_NUM_THREADS"}
+    ran = subprocess.run(  # noqa: S603 - our own interpreter
+        [sys.executable, "-c", program, "check", "--help"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+        env=environment if given is None else environment | {"OPENBLAS_NUM_THREADS": given},
+    )
+    loaded, threads, left = ran.stdout.rpartition("LEFT ")[2].split()
+    assert loaded == "True"
+    assert left == str(given)
+    assert given is not None or threads == "1"
