@@ -79,10 +79,15 @@ def beside_text(beside: CorrectedInterval) -> str:
 
 def _conditions(beside: CorrectedInterval) -> list[str]:
     rated = rated_text(beside["answers"], beside.get("unrated", 0))
-    other = f"labelled on answers of retriever {beside['labelled_of']}" if "labelled_of" in beside else ""
+    return [one for one in (rated, *stale_labels(beside)) if one]
+
+
+def stale_labels(beside: CorrectedInterval) -> list[str]:
+    """Say of what else than the judge or the answers of a run its labels are: it may err otherwise about these."""
+    other = [f"labelled on answers of retriever {beside['labelled_of']}"] if "labelled_of" in beside else []
     if "labelled_before_edit_of" in beside:
-        other = f"labelled before retriever {beside['labelled_before_edit_of']} was edited"
-    return [one for one in (rated, JUDGE_EDITED if beside.get("edited_since") else "", other) if one]
+        other = [f"labelled before retriever {beside['labelled_before_edit_of']} was edited"]
+    return [*([JUDGE_EDITED] if beside.get("edited_since") else []), *other]
 
 
 JUDGE_EDITED: Final = "labelled before the judge was edited"

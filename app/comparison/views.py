@@ -246,6 +246,8 @@ class JudgedSide(TypedDict):
     low: float | None
     high: float | None
     labels: int
+    labelled: str | None
+    """Of what else these labels are than of the judge and its answers, in words; null where they are of these."""
     answers: int
     """Number of canaries whose answers are rated in both runs: those that its numbers are of."""
     asked: int

@@ -9,6 +9,12 @@ from app.answers.domain.sentences import LabelsOfNow, label_anew
 from app.answers.service import labels
 from app.base.db.engine import Store, to_us
 from app.base.texts import corrected_text
+from app.comparison.rendering import comparison_notes
+from app.comparison.service import comparisons
+from app.experiments.domain.guard_rails import decide_guard
+from app.experiments.domain.margins import decide_judged
+from app.experiments.domain.promotion_evidence import GuardEvidence
+from app.experiments.service.promotions import compare_judged
 from app.reports.metrics import state_families
 from app.reports.pages.overviews import make_badge
 from app.reports.rendering.reports import report_markdown
@@ -247,3 +253,49 @@ def test_labels_of_before_the_retriever_was_edited_are_told_as_such(sqlite_store
     asked: dict[str, Any] = {"measure": "faithful_corrected", "category": None, "start": 0, "end": end, "points": 100}
     last = charts.series(sqlite_store, "blind", **asked)["points"][-1]
     assert present(last.corrected)["labelled_before_edit_of"] == "search"
+
+
+def test_comparisons_and_promotions_say_that_labels_are_older_than_an_edit(sqlite_store: Store) -> None:
+    two = TwoChecks.of(sqlite_store)
+    two.label()
+    two.run("seen")
+    two.run("blind")
+    whole = comparisons.compare_references(sqlite_store, "check:seen", "check:blind")[0]
+    assert [one["labelled"] for one in (whole["answers"][0]["a"], whole["answers"][0]["b"])] == [None, None]
+    assert not [one for one in whole["cautions"] if one["kind"] == "labels"]
+    before = compare_judged(sqlite_store, "seen", "blind")
+    assert not isinstance(before, str)
+    assert "labelled" not in decide_judged([*before.measures.values()], 0.9)[1]
+    described = answers_page(KEYS, slug="seen", sample=1.0, rules=[RULE])
+    [search], [seen] = described["retrievers"], described["checks"]
+    other = {**search, "slug": "other"}
+    two.it.world.clock.advance(60)
+    checks = [seen, {**seen, "slug": "blind", "retriever": "other"}]
+    two.it.world.apply({**described, "retrievers": [search, other], "checks": checks})
+    two.run("blind")
+    found = comparisons.compare_references(sqlite_store, "check:seen", "check:blind")[0]
+    said = "labelled on answers of retriever search"
+    [answers] = found["answers"]
+    assert (answers["a"]["labelled"], answers["b"]["labelled"]) == (None, said)
+    told = f"faithful in B is {said}, so what labels say of the difference may be wrong: label these answers anew"
+    assert [one["sentence"] for one in found["cautions"] if one["kind"] == "labels"] == [told]
+    page = Site(world=two.it.world).page("/compare?a=check:seen&b=check:blind").text
+    assert f"; {said}" in page
+    assert f"{told.capitalize()}." in page
+    assert told in comparison_notes(found)
+    evidence = compare_judged(sqlite_store, "seen", "blind")
+    assert not isinstance(evidence, str)
+    result, reason = decide_judged([evidence.measures["faithfulness"]], 0.9)
+    assert result == "inconclusive"
+    assert f"; faithful is {said} (the candidate), which rules out no loss: label these answers anew" in reason
+    rail = decide_guard(GuardEvidence(name="faithfulness", allowed_loss=0.9, found=evidence.measures["faithfulness"]))
+    assert (rail.result, said in rail.reason) == ("inconclusive", True)
+    edit(two, **MOVED)
+    two.run("seen")
+    two.run("blind")
+    [both] = [
+        one["sentence"]
+        for one in comparisons.compare_references(sqlite_store, "check:seen", "check:blind")[0]["cautions"]
+        if one["kind"] == "labels"
+    ]
+    assert both.startswith(f"faithful in A and in B is {BEFORE}, so what labels say of the difference may be wrong")

@@ -266,6 +266,8 @@ class CautionKind(StrEnum):
     """Canaries got in B what they rule out, and not in A."""
     ANSWERS = "answers"
     """Much of a side's generated answers has no rating, so a difference stands for the rated ones alone."""
+    LABELS = "labels"
+    """Labels that correct what is said of answers are of something else than the judge or the answers by now."""
     OUTDATED = "outdated"
     """The newest run of a side is of something else than what is asked by now."""
     EDITED = "edited"

@@ -131,6 +131,13 @@ def unrated_sentence(measures: Sequence[str], side: Side, unrated: int, answers:
     return f"{lacking}: the difference in {asked} stands for the rated ones alone, so none is claimed"
 
 
+def stale_labels_sentence(measures: Sequence[str], sides: Sequence[Side], labelled: str, names: SideNames) -> str:
+    """Return the sentence on corrected rates whose labels are not of what is compared; `labelled` says of what."""
+    of = f"{listed([one.replace('_', ' ') for one in measures])} {' and '.join(names.within[side] for side in sides)}"
+    verb = "is" if len(measures) == 1 else "are"
+    return f"{of} {verb} {labelled}, so what labels say of the difference may be wrong: label these answers anew"
+
+
 RULED_OUT: Final[Mapping[ViolationKind, str]] = {
     ViolationKind.FORBIDDEN: "forbidden chunks",
     ViolationKind.ANSWERED: "an answer that should not be there",

@@ -5,7 +5,7 @@ over the canaries whose answers a judge rated in both runs, as measures of retri
 unanswered would else be compared by easier ones.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Final
 
 import numpy as np
@@ -24,13 +24,14 @@ from app.answers.store import (
 )
 from app.base.db.engine import Connection, cached_of_run
 from app.base.statistics import clopper_pearson, interval_of_difference
+from app.base.texts import stale_labels
 from app.base.values import JUDGED, Canary, CorrectedRate, Value
 from app.catalog import store as catalog
 from app.catalog.service.references import find_run
 from app.catalog.service.versions import load_check, load_inputs, load_suite
 from app.comparison.domain.estimates import Floats
 from app.comparison.domain.outcomes import CautionKind, Side
-from app.comparison.domain.sentences import SideNames, unrated_sentence
+from app.comparison.domain.sentences import SideNames, stale_labels_sentence, unrated_sentence
 from app.comparison.service.decisions import plain_caution
 from app.comparison.views import ComparedAnswers, ComparisonCaution, JudgedSide
 from app.records.store import run_rows
@@ -60,15 +61,33 @@ def compare_answers(connection: Connection, a: int, b: int) -> tuple[list[Compar
 
 
 def answer_cautions(compared: Sequence[ComparedAnswers], names: SideNames) -> list[ComparisonCaution]:
-    """Return a caution for each side, and the questions alike, of whose answers more than a tenth have no rating."""
+    """Return a caution for each side, and the questions alike, of whose answers more than a tenth have no rating.
+
+    And one for the labels of something else that correct both sides.
+    """
     measures: dict[tuple[Side, int, int], list[str]] = {}
     for one in compared:
         for side, judged in ((Side.A, one["a"]), (Side.B, one["b"])):
             if AnswerCounts(asked=judged["asked"], silent=judged["unrated"]).lacks_ratings:
                 measures.setdefault((side, judged["unrated"], judged["asked"]), []).append(one["measure"])
-    return [
+    unrated = [
         plain_caution(CautionKind.ANSWERS, unrated_sentence(asked, *which, names)) for which, asked in measures.items()
     ]
+    return [*unrated, *_label_cautions(compared, names)]
+
+
+def _label_cautions(compared: Sequence[ComparedAnswers], names: SideNames) -> Iterator[ComparisonCaution]:
+    """Yield a caution for what labels are of that correct a difference, and are not of what is compared."""
+    measures: dict[tuple[str, tuple[Side, ...]], list[str]] = {}
+    for one in compared:
+        if one["a"]["corrected"] is None or one["b"]["corrected"] is None:
+            continue
+        said = {Side.A: one["a"]["labelled"], Side.B: one["b"]["labelled"]}
+        for labelled in dict.fromkeys(filter(None, said.values())):
+            sides = tuple(side for side, words in said.items() if words == labelled)
+            measures.setdefault((labelled, sides), []).append(one["measure"])
+    for (labelled, sides), asked in measures.items():
+        yield plain_caution(CautionKind.LABELS, stale_labels_sentence(asked, sides, labelled, names))
 
 
 class AnswersOfRun(Value):
@@ -152,6 +171,8 @@ class RatedSide(Value):
     corrected: CorrectedRate | None
     """What people would say of them, where labels of the check correct its run."""
     labels: int
+    labelled: str
+    """Of what else the labels are than of the judge and these answers, in words; empty where they are of these."""
     models: frozenset[str]
     """Of the judge as it rated them; earlier releases kept none."""
 
@@ -197,6 +218,7 @@ def _rated_side(
         counts=counts,
         corrected=corrected,
         labels=0 if rate is None or corrected is None else rate["labels"],
+        labelled="" if rate is None or corrected is None else " and ".join(stale_labels(rate)),
         models=frozenset(model for key in keys if (model := said[key].get("model")) is not None),
     )
 
@@ -249,6 +271,7 @@ def _judged_side(measure: str, run: AnswersOfRun, rated: RatedSide) -> JudgedSid
         "low": low,
         "high": high,
         "labels": rated.labels,
+        "labelled": rated.labelled or None,
         "answers": len(rated.scores),
         "asked": rated.counts.asked,
         "unrated": rated.counts.without_rating,

@@ -37,16 +37,18 @@ def decide_judged(asked: Sequence[Judged], margin: float) -> tuple[GateResult, s
     found: dict[str, JudgedQuestion] = {}
     lacking: dict[str, list[str]] = {}
     aside: dict[str, Margin] = {}
+    told: dict[str, JudgedQuestion] = {}
     unrated: dict[str, None] = {}
     undecided = False
     for judged in asked:
         said = {name: one for name, one in judged.items() if isinstance(one, JudgedQuestion)}
         counting = {name: one for name, one in said.items() if not lacks(one)}
         decides = next(iter(counting), None)
-        undecided |= decides is None or said[decides].lacks_ratings
+        undecided |= decides is None or said[decides].lacks_ratings or bool(said[decides].labelled)
         unrated |= dict.fromkeys(sentence for name, one in said.items() for sentence in _say_unrated(name, one))
         lost = {name for name, one in said.items() if _shows_loss(one, margin)}
         found |= {name: one for name, one in said.items() if name == decides or name in lost}
+        told |= {name: one for name, one in said.items() if one.answers and (name in found or decides is None)}
         for name, one in judged.items():
             if name == decides:
                 break
@@ -55,6 +57,7 @@ def decide_judged(asked: Sequence[Judged], margin: float) -> tuple[GateResult, s
                 aside[_name_of(name, one)] = one.margin
     sentences = [f"{why} ({listed(names)})" if names else why for why, names in lacking.items()]
     sentences += unrated
+    sentences += _say_labelled(told)
     if aside:
         sentences.append(f"known, though it decides nothing: {intervals_text(aside)}")
     if not found:
@@ -78,6 +81,17 @@ def _say_unrated(name: str, one: JudgedQuestion) -> Iterator[str]:
         if side.silent:
             of = f"{side.silent:,} of {counted(side.asked, 'answer')} of {of_whom}"
             yield f"the judge did not rate {of} ({name}){much}"
+
+
+def _say_labelled(found: Mapping[str, JudgedQuestion]) -> Iterator[str]:
+    """Yield of what the labels are that correct some questions, where they are not of what is compared."""
+    questions: dict[str, list[str]] = {}
+    for name, one in found.items():
+        for labelled in one.labelled:
+            questions.setdefault(labelled, []).append(name)
+    for labelled, names in questions.items():
+        verb = "is" if len(names) == 1 else "are"
+        yield f"{listed(names)} {verb} {labelled}, which rules out no loss: label these answers anew"
 
 
 def lacks(one: JudgedQuestion | str) -> str:

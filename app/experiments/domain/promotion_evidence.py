@@ -117,6 +117,9 @@ class JudgedQuestion(Value):
     margin: Margin
     corrected: bool = False
     """Whether labels of people correct the difference: a loss that it shows then counts, calibrated or not."""
+    labelled: tuple[str, ...] = ()
+    """Of what else these labels are than of the judge and the answers of each check, in words: so they rule out no
+    loss."""
     current: AnswerCounts = field(default_factory=AnswerCounts)
     """Answers of what is current, of the canaries that both checks watch."""
     candidate: AnswerCounts = field(default_factory=AnswerCounts)

@@ -478,9 +478,19 @@ def _compare_question(connection: Connection, sides: Mapping[str, AnswersOfRun],
         calibrated=all(question in one.confirmed for one in sides.values()),
         margin=margin,
         corrected=corrected,
+        labelled=_say_labelled(rated) if corrected else (),
         current=current.counts,
         candidate=candidate.counts,
     )
+
+
+def _say_labelled(rated: Sequence[RatedSide]) -> tuple[str, ...]:
+    """Say of what else the labels of each check are than of the judge and its answers; once what is so of both."""
+    current, candidate = (one.labelled for one in rated)
+    if current == candidate:
+        return (f"{current} (both checks)",) if current else ()
+    sides = ((current, "the current check"), (candidate, "the candidate"))
+    return tuple(f"{labelled} ({whom})" for labelled, whom in sides if labelled)
 
 
 _UNCORRECTED: Final = f"a run is corrected where its check had before it {CORRECTING_LABELS}"

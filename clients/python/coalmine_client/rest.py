@@ -124,7 +124,7 @@ class Coalmine:
 
     # --- made by generate.py: a method for each operation of the API ---
 
-    DESCRIPTION = "35627c393f2996a160a3b65f97c7e04ec53a3dd210f37594ae002de684ba5fa7"
+    DESCRIPTION = "8d234aa0a8eb0d7351cab7e2ae8c10a2ea1ba3702ab7f73a14584c1d5a0f3532"
 
     def livez(self) -> str:
         """Return that the process answers."""

@@ -201,7 +201,7 @@ Cause: TypeAlias = Literal[
 
 
 CautionKind: TypeAlias = Literal[
-    "recall_loss", "judgments", "violations", "answers", "outdated", "edited", "alert", "archived"
+    "recall_loss", "judgments", "violations", "answers", "labels", "outdated", "edited", "alert", "archived"
 ]
 
 
@@ -750,6 +750,7 @@ class JudgedSide(TypedDict):
     low: float | None
     high: float | None
     labels: int
+    labelled: str | None
     answers: int
     asked: int
     unrated: int
