@@ -70,6 +70,13 @@ _OPEN_ALERTS = _ALERT.where(alerts.c.check_id == sa.bindparam("check"), _UNRESOL
 _HELD_ALERTS = _OPEN_ALERTS.with_for_update(of=alerts)
 
 
+def alerts_within(connection: Connection, check_id: int, *, first: int, last: int) -> list[AlertRow]:
+    """Read the alerts of a check that were open at some time of a span, resolved by now or not, in their order."""
+    mine = (alerts.c.check_id == check_id, alerts.c.opened_at <= last)
+    ended = sa.or_(alerts.c.resolved_at.is_(None), alerts.c.resolved_at >= first)
+    return [_alert(row) for row in connection.execute(_ALERT.where(*mine, ended).order_by(alerts.c.id))]
+
+
 def find_alert(connection: Connection, alert_id: int) -> AlertRow | None:
     """Find an alert by its id."""
     row = connection.execute(_ALERT.where(alerts.c.id == alert_id)).one_or_none()

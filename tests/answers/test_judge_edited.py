@@ -281,8 +281,8 @@ def test_comparisons_and_promotions_say_that_labels_are_older_than_an_edit(sqlit
     assert [one["sentence"] for one in found["cautions"] if one["kind"] == "labels"] == [told]
     page = Site(world=two.it.world).page("/compare?a=check:seen&b=check:blind").text
     assert f"; {said}" in page
-    assert f"{told.capitalize()}." in page
-    assert told in comparison_notes(found)
+    assert f"F{told[1:]}." in page
+    assert f"F{told[1:]}." in comparison_notes(found)
     evidence = compare_judged(sqlite_store, "seen", "blind")
     assert not isinstance(evidence, str)
     result, reason = decide_judged([evidence.measures["faithfulness"]], 0.9)

@@ -328,6 +328,7 @@ def test_a_check_that_changed_after_its_users_is_told_whatever_the_rails_say(
     changed = "check 'candidate' was of k 5, which is 1 by now: users were asked about what it was before"
     assert changed in found["gates"][2].reason
     assert (found["state"] == "promote", found["gates"][2].result in {"fail", "inconclusive"}) == (False, True)
+    users.at = world.clock()
     again = waive(users, *GateName, admin=True)
     assert again["state"] == "promote"
     assert "although users were asked about something else than what the checks ask by now" in again["reason"]
@@ -506,3 +507,30 @@ def test_nothing_is_promoted_while_no_alert_would_stop_it(sqlite_store: Store) -
     del made["checks"][1]
     world.apply(made)
     assert users.promotion()["reason"].startswith("stopped while check candidate is archived, so that no alert")
+
+
+def test_a_waiver_that_ended_by_an_edit_does_not_come_back_with_the_new_epoch(sqlite_store: Store) -> None:
+    made, world, users = measured_checks(sqlite_store)
+    users.split("search", "old", "new")
+    users.serve("search", {"old": 50, "new": 50}, units=500)
+    promote(users)
+    assert waive(users, *GateName)["state"] == "promote"
+    world.clock.now = users.at
+    made["retrievers"][0] = {**RETRIEVER, "url": f"{RETRIEVER['url']}/better"}
+    world.apply(made)
+    for one in (CHECK, "candidate"):
+        world.run(one)
+    users.at = world.clock.advance(60)
+    assert users.promotion()["state"] == "open"
+    users.split("search", "old", "new", delta=0.05)
+    found = users.promotion()
+    assert (found["state"], found["gates"][2].result) == ("open", "inconclusive"), "nobody decided so of what it is now"
+    assert (
+        "; the waiver of exposure by ana does not cover that: it was given before a check was changed (check "
+        "'candidate' asked retriever 'search' with another url"
+    ) in found["reason"]
+    assert waive(users, GateName.EXPOSURE)["state"] == "promote"
+    world.clock.now = users.at
+    made["retrievers"][0] = {**made["retrievers"][0], "timeout": 3}
+    world.apply(made)
+    assert users.promotion()["state"] == "promote", "another timeout is no other answer"

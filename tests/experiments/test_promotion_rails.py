@@ -11,7 +11,7 @@ from app.experiments.domain.promotions import GateName
 from app.experiments.service import experiments, promotions
 from app.experiments.views import PromotionView
 from tests.support.user_traffic import Users, measured_checks
-from tests.support.world import CHECK, RETRIEVER
+from tests.support.world import CHECK, RETRIEVER, World, canary, page
 
 WHY = "a loss of so much is acceptable to us"
 
@@ -151,3 +151,35 @@ def test_a_rail_of_the_same_users_tells_once_what_they_were_asked_about(sqlite_s
     exposure = users.promotion()["gates"][2]
     assert (exposure.guards[0].result, exposure.result) == ("inconclusive", "inconclusive")
     assert exposure.reason.count("users were asked about what it was before, so begin a new epoch") == 1
+
+
+def test_a_critical_alert_that_was_open_while_users_came_is_told_once_it_is_resolved(sqlite_store: Store) -> None:
+    rule = {"kind": "threshold", "measure": "coverage", "critical": {"below": 0.5}, "open": {"bad": 1, "of": 1}}
+    made = page([canary("c1")], rules=[{**rule, "close": 1}], hooks=[])
+    made["checks"].append({**made["checks"][0], "slug": "candidate"})
+    world = World(store=sqlite_store)
+    world.apply(made)
+    world.run()
+    users = Users(sqlite_store, world.clock.advance(600))
+    for one in ("search", "calm"):
+        users.split(one, "old", "new")
+        users.serve(one, {"old": 50, "new": 50}, units=500)
+    world.clock.now = users.at
+    world.degrade()
+    users.at = world.clock.advance(60)
+    users.serve("search", {"old": 40, "new": 60})
+    users.serve("calm", {"old": 90, "new": 90})
+    world.clock.now = users.at
+    assert promote(users, 0.05)["reason"].startswith("stopped while check watch has 1 open critical alert")
+    world.probe.all_answer()
+    world.run()
+    users.at = world.clock.advance(60)
+    found = users.promotion()
+    said = "; a critical alert was open of check 'watch' while about 6,000 of 7,000 units came, from 20"
+    assert found["critical_alerts"] == []
+    assert found["state"] == "promote"
+    assert [one.count(said) for one in (found["reason"], found["gates"][2].guards[0].reason)] == [2, 1]
+    assert " UTC: what they showed may be of that fault" in found["reason"]
+    users.serve("calm", {"old": 90, "new": 90})
+    later = users.promotion()["gates"][2].guards[0].reason
+    assert "while about 6,000 of 13,000 units came" in later, "those since it was resolved are not among them"

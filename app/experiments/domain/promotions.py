@@ -145,11 +145,13 @@ def decide_promotion(
     guards: Sequence[GuardEvidence] = (),
     stopping: Sequence[str] = (),
     unwatched: Sequence[str] = (),
+    edits: Sequence[str] = (),
 ) -> PromotionDecision:
     """Decide the gates and the promotion; a text in the place of evidence says why there is none.
 
     `guards` are what must not get worse for exposure to pass. `stopping` names the open critical alerts, in words, that
-    stop the promotion whatever the gates say. `unwatched` says of checks why no alert of theirs would.
+    stop the promotion whatever the gates say. `unwatched` says of checks why no alert of theirs would, and `edits` what
+    they asked when exposure was waived, where that is something else than by now.
     """
     rails = tuple(decide_guard(one) for one in guards)
     found = (
@@ -160,12 +162,12 @@ def decide_promotion(
     users = exposure if isinstance(exposure, ExposureEvidence) else None
     stale = [said for one in guards for said in one.asked_otherwise]
     changed = [*([] if users is None else users.asked_otherwise), *stale]
-    changes = {GateName.EXPOSURE: changed}
+    voids = {GateName.EXPOSURE: _say_void(waivers.get(GateName.EXPOSURE), changed, edits)}
     gates = tuple(
         Gate(
             gate=name,
             result=GateResult.WAIVED
-            if _is_waived(evidence, waivers.get(name), losses, changes.get(name, ()))
+            if not voids.get(name) and _is_waived(evidence, waivers.get(name), losses)
             else evidence,
             reason=reason,
             evidence=evidence,
@@ -184,12 +186,12 @@ def decide_promotion(
         GateName.EXPOSURE: _never_exposed(users, changed, unknown=unknown),
     }
     final = {name: why for name, why in never.items() if why}
-    state, reason = _together(gates, users, stopping, final, changed)
+    state, reason = _together(gates, users, stopping, final, voids)
     bare = tuple(replace(gate, result=gate.evidence, waiver=None) for gate in gates)
     if state is PromotionState.PROMOTE and unwatched:
         why = f"{listed(unwatched)}, so that no alert would tell of a fault"
         state, reason = PromotionState.STOPPED, f"stopped while {why}; else {reason}"
-    by_waiver = state is PromotionState.PROMOTE and _together(bare, users, stopping, final, changed)[0] is not state
+    by_waiver = state is PromotionState.PROMOTE and _together(bare, users, stopping, final, {})[0] is not state
     harmed = users is not None and (bool(users.elsewhere) or (bool(users.harm_before) and not users.is_better))
     harmed |= any(
         one.harm_before and rail.result is not GateResult.PASS for one, rail in zip(guards, rails, strict=True)
@@ -238,13 +240,13 @@ def _next_of_users(users: ExposureEvidence | None, changed: Sequence[str]) -> Ne
     return NextStep.AWAIT_OUTCOMES if users is not None and users.stopped else NextStep.AWAIT_USERS
 
 
-def _is_waived(evidence: GateResult, waiver: Waiver | None, losses: Losses, changed: Sequence[str]) -> bool:
+def _is_waived(evidence: GateResult, waiver: Waiver | None, losses: Losses) -> bool:
     """Whether a waiver covers what a gate finds.
 
     Who waived what nobody knew yet has not waived a loss shown later, also of an earlier epoch, nor one of something
-    else, nor a larger one: an interval that lies below that of then; nor that a check was `changed` later, in words.
+    else, nor a larger one: an interval that lies below that of then.
     """
-    if waiver is None or evidence is GateResult.PASS or _misses(waiver, changed):
+    if waiver is None or evidence is GateResult.PASS:
         return False
     if evidence is GateResult.FAIL and waiver.finding is not GateResult.FAIL:
         return False
@@ -252,9 +254,17 @@ def _is_waived(evidence: GateResult, waiver: Waiver | None, losses: Losses, chan
     return then is None or all(name in then and high >= then[name][0] for name, (_, high) in losses.items())
 
 
-def _misses(waiver: Waiver, changed: Sequence[str]) -> bool:
-    """Whether a waiver was given before a check was changed, which is told as `changed`."""
-    return bool(waiver.found) and any(one not in waiver.found for one in changed)
+def _say_void(waiver: Waiver | None, changed: Sequence[str], edits: Sequence[str]) -> str:
+    """Say why a waiver of exposure covers nothing any more, since it was given before a check was changed; else empty.
+
+    Either users were asked about something else, which is told as `changed` and was not known when it was given; or who
+    waived was, by `edits`, also where a new epoch asks users about what it is by now.
+    """
+    if waiver is None:
+        return ""
+    if waiver.found and any(one not in waiver.found for one in changed):
+        return "it was given before a check was changed"
+    return f"it was given before a check was changed ({listed(edits)} then)" if edits else ""
 
 
 def _offline_losses(found: OfflineEvidence | str) -> Losses:
@@ -310,20 +320,20 @@ def _together(
     users: ExposureEvidence | None,
     stopping: Sequence[str],
     never: Mapping[GateName, str],
-    changed: Sequence[str],
+    voids: Mapping[GateName, str],
 ) -> tuple[PromotionState, str]:
     """Return the state and why: users overrule offline, a person the rest by a waiver, and no finding is left out.
 
-    `never` says of gates how it comes that more of the same evidence decides nothing, `changed` what is known of checks
-    that users of exposure or its rails were not asked about.
+    `never` says of gates how it comes that more of the same evidence decides nothing, `voids` why waivers cover nothing
+    any more.
     """
     state, reason, told = _conclude(gates, users, stopping, never)
     others = [
         _found_beside(gate, never) for gate in gates if gate.gate not in told and gate.evidence is not GateResult.PASS
     ]
     uncovered = [
-        f"the waiver of {gate.gate} by {gate.waiver.by} does not cover that: it was given before "
-        f"{_SINCE_CHANGED if gate is gates[-1] and _misses(gate.waiver, changed) else 'that was found'}"
+        f"the waiver of {gate.gate} by {gate.waiver.by} does not cover that: "
+        f"{voids.get(gate.gate) or 'it was given before that was found'}"
         for gate in gates
         if gate.waiver is not None and gate.result in {GateResult.FAIL, GateResult.INCONCLUSIVE}
     ]
@@ -333,9 +343,6 @@ def _together(
         waive = _waivers_that_suffice(gates, never)
         follows = [f"more units change nothing for exposure: keep what is current, begin a new epoch, or {waive}"]
     return state, "; ".join([reason, *others, *uncovered, *follows])
-
-
-_SINCE_CHANGED: Final = "a check was changed"
 
 
 def _is_over(users: ExposureEvidence | None) -> bool:

@@ -14,7 +14,7 @@ from app.experiments.domain.promotion_evidence import (
     JudgeEvidence,
     Margin,
 )
-from app.experiments.service.promotion_evidence import describe_changes, read_exposure
+from app.experiments.service.promotion_evidence import describe_alerts, describe_changes, read_exposure
 
 
 def read_guard(
@@ -60,7 +60,9 @@ def _read_users(
         )
     elif users.arms is not None and (shown := _margin_of(users, guard.allowed_loss)) is not None:
         found = Margin(low=shown.low, high=shown.high, basis=f"{users.arms.candidate} less {users.arms.current}")
-        notes = (users.late,) if users.late and is_other else ()
+        if is_other:  # else exposure tells that
+            alerted = describe_alerts(store, document, experiment, users.newest_until)
+            notes = tuple(filter(None, [users.late, *alerted]))
         changed = describe_changes(store, document, experiment, users.newest_until)
     users = replace(users, changed=changed[0], meanwhile=changed[1])
     said = users.asked_otherwise

@@ -12,13 +12,14 @@ from functools import lru_cache
 from itertools import chain, product
 from typing import Any, Final
 
+from app.alerts import store as alerts
 from app.annotation.store.judgment_rows import what_is_asked
 from app.answers.domain.judges import JudgeOutcome
 from app.answers.store import read_run_answers
 from app.base.db.engine import Connection, Store, from_us
 from app.base.errors import NotFoundError
 from app.base.texts import counted, listed
-from app.base.values import replace
+from app.base.values import Severity, replace
 from app.catalog import store as catalog
 from app.catalog.service.references import find_check
 from app.catalog.service.versions import answers_changed
@@ -29,9 +30,54 @@ from app.experiments.documents import PromotionDocument
 from app.experiments.domain.experiments import ExperimentState, RateDifference, bucket_us
 from app.experiments.domain.promotion_evidence import ExperimentArms, ExposureEvidence, HarmElsewhere
 from app.experiments.service.experiments import CountedEpoch, find_experiment, read_epochs
-from app.experiments.store import EpochRow, PromotionRow
+from app.experiments.store import CountRow, EpochRow, PromotionRow
 from app.records.store import run_rows
 from app.records.store.run_rows import RunRow
+
+
+def describe_alerts(store: Store, document: PromotionDocument, experiment: str, until: int | None) -> list[str]:
+    """Say while how many of the units that a look is of a critical alert of either check was open, resolved or not.
+
+    The last of them came at `until` at the earliest; without a look nothing is said.
+    """
+    if until is None:
+        return []
+    with store.read() as connection:
+        epoch = rows.list_epochs(connection, find_experiment(connection, experiment).id)[0]
+        counts = [one for one in rows.read_counts(connection, epoch.id) if one.bucket <= until]
+        checks = [find_check(connection, slug) for slug in (document.candidate, document.current)]
+        return [said for one in checks if (said := _say_alerts(connection, one, epoch, counts))]
+
+
+def _say_alerts(connection: Connection, check: Definition, epoch: EpochRow, counts: Sequence[CountRow]) -> str:
+    """Say while how many of some units a critical alert of a check was open; empty where none was."""
+    length = bucket_us(epoch.document.window_us)
+    first, last = (pick((one.bucket for one in counts), default=0) for pick in (min, max))
+    spans = list(_critical_spans(connection, check.id, first, last + length))
+    met = [one for one in counts if any(begin < one.bucket + length and one.bucket <= end for begin, end in spans)]
+    if not (number := sum(one.units for one in met)):
+        return ""
+    of = counted(sum(one.units for one in counts), "unit")
+    begin = min(max(begin, first) for begin, _ in spans)
+    end = max(min(end, last + length) for _, end in spans)
+    alert = "a critical alert was" if len(spans) == 1 else "critical alerts were"
+    return (
+        f"{alert} open of check '{check.slug}' while about {number:,} of {of} came, from {from_us(begin):{_MINUTE}} to "
+        f"{from_us(end):{_MINUTE}} UTC: what they showed may be of that fault"
+    )
+
+
+_MINUTE: Final = "%Y-%m-%d %H:%M"
+
+
+def _critical_spans(connection: Connection, check_id: int, first: int, last: int) -> Iterator[tuple[int, int]]:
+    """Yield from when to when alerts of a check were critical within a span of time."""
+    found = alerts.alerts_within(connection, check_id, first=first, last=last)
+    changes = alerts.list_transitions(connection, [one.id for one in found])
+    for alert in found:
+        since = next((one.at for one in changes[alert.id] if one.severity == Severity.CRITICAL), None)
+        if since is not None:  # it never falls
+            yield since, last if alert.resolved_at is None else alert.resolved_at
 
 
 def describe_change(store: Store, slug: str, experiment: str) -> str:
@@ -69,6 +115,14 @@ def _changed_since(connection: Connection, check: Definition, at: int) -> Iterat
             yield from filter(
                 None, (_differs(one, check, catalog.version_body(connection, was).body) for was in older[-1:])
             )
+
+
+def describe_edits_since(store: Store, document: PromotionDocument, at: int) -> list[str]:
+    """Say of both checks what they asked at a moment, where that is something else than by now."""
+    with store.read() as connection:
+        checks = [find_check(connection, slug) for slug in (document.candidate, document.current)]
+        told = [(one, next(_changed_since(connection, one, at), "")) for one in checks]
+    return [f"check '{one.slug}' {how}" for one, how in told if how]
 
 
 def describe_meanwhile(store: Store, slug: str, experiment: str, until: int | None) -> str:

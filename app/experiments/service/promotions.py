@@ -50,7 +50,9 @@ from app.experiments.domain.promotions import (
 )
 from app.experiments.service.guard_rails import read_guard
 from app.experiments.service.promotion_evidence import (
+    describe_alerts,
     describe_changes,
+    describe_edits_since,
     find_judged_pair,
     name_shared_retriever,
     read_users,
@@ -250,8 +252,12 @@ def _decide(store: Store, promotion: PromotionRow, *, now: datetime) -> _FoundGa
         if is_asked:
             changed, meanwhile = describe_changes(store, document, str(document.experiment), exposure.exposed_until)
         cautions = () if changed else say_cautions(store, promotion, exposure)
+        if is_asked:
+            alerted = describe_alerts(store, document, str(document.experiment), exposure.exposed_until)
+            cautions = (*cautions, *alerted)
         exposure = replace(exposure, changed=changed, meanwhile=meanwhile, cautions=cautions)
     offline = compare_offline(store, document.current, document.candidate)
+    waived = waivers.get(GateName.EXPOSURE)
     decision = decide_promotion(
         offline,
         judged,
@@ -260,6 +266,7 @@ def _decide(store: Store, promotion: PromotionRow, *, now: datetime) -> _FoundGa
         guards=[read_guard(store, document, one, judged, arms, now=now) for one in document.guards],
         stopping=[f"check {check} has {counted(number, 'open critical alert')}" for check, number in numbers.items()],
         unwatched=_unwatched(store, document) if document.stop_on_critical else (),
+        edits=[] if waived is None else describe_edits_since(store, document, to_us(datetime.fromisoformat(waived.at))),
     )
     runs = () if isinstance(offline, str) else offline.runs
     return _FoundGates(decision=decision, critical=critical, arms=arms, runs=runs)
