@@ -13,13 +13,14 @@ import anyio.to_thread
 from fastapi import Depends, Query, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
+from app.alerts.domain.advice import leads_to_retriever
 from app.alerts.domain.conditions import SlowerLimits
 from app.alerts.domain.rules import (
     FAILED_SHARE,
     REPEATED,
 )
 from app.alerts.domain.state import OPEN, Retirement
-from app.alerts.domain.summaries import CAUSE_WORDS, answer_change_text, leads_to_retriever
+from app.alerts.domain.summaries import CAUSE_WORDS, answer_change_text
 from app.alerts.domain.views import BoundSides, ChangedCanary, RuleEvidence, TransitionView, lost_text
 from app.alerts.service import explanations, notifications, shown_alerts
 from app.alerts.service.explanations import LatencyCurve, RunLatency

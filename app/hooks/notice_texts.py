@@ -5,8 +5,9 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 from urllib.parse import quote
 
+from app.alerts.domain.advice import leads_to_retriever
 from app.alerts.domain.state import is_about_canaries
-from app.alerts.domain.summaries import answer_change_text, leads_to_retriever
+from app.alerts.domain.summaries import answer_change_text
 from app.alerts.domain.views import ChangedCanary, WorseAnswer, lost_text
 from app.base.texts import (
     bound_text,

@@ -25,8 +25,10 @@ from app.alerts.domain.rules import (
     measure_value,
     named_canaries,
     silent_rules,
+    watches_answers,
     watches_latency,
 )
+from app.alerts.domain.state import IncidentClass, class_of
 from app.base.limits import merge_slowings, slowing_text
 from app.base.values import (
     Aggregates,
@@ -194,9 +196,7 @@ class HistoryFacts(Value):
     embedder_reason: str | None = None
     """Finding of the embedding canaries; both None = the retriever has no embedder."""
     cause: str | None = None
-    """The cause that explains the whole run; a sentence without its full stop."""
-    cause_detail: str | None = None
-    """The beginning of a reason that makes `cause` redundant."""
+    """The cause that explains the whole run, where it is known before the verdict; a sentence without its full stop."""
     names_silent_rules: bool = False
     """Whether the reasons list the rules that cannot be decided without a detector."""
     note: str | None = None
@@ -285,6 +285,17 @@ class RunOutcome:
     """The same with the reasons about relevance as of its last measurement."""
     results: ScoredRankings = dataclasses.field(repr=False)
     """Of the rankings that were judged."""
+    is_worse: bool = False
+    """Whether a rule about what canaries find is broken."""
+
+    def with_cause(self, cause: str, detail: str | None) -> "RunOutcome":
+        """Return it with the cause that explains the whole run, a sentence without its full stop, as a reason.
+
+        `detail`: the beginning of a reason that makes it redundant.
+        """
+        if detail and any(one.startswith(detail) for one in self.reasons):
+            return self
+        return dataclasses.replace(self, reasons=[*self.reasons, cause])
 
     @property
     def degraded(self) -> NDArray[np.intp]:
@@ -345,7 +356,7 @@ def evaluate(
     reasons += [] if hint is None else [hint]
     differs = differs_from_gate(rules, aggregates.coverage, rule_facts.warm_up) if verdict is Verdict.HEALTHY else None
     reasons += [] if differs is None else [differs]
-    reasons += [] if facts.cause is None or _has_reason(reasons, facts.cause_detail) else [facts.cause]
+    reasons += [] if facts.cause is None else [facts.cause]
     reasons += [] if facts.note is None or verdict is Verdict.UNKNOWN else [facts.note]
     return RunOutcome(
         verdict=verdict,
@@ -357,6 +368,15 @@ def evaluate(
         canary_reasons=tally.reasons,
         lasting_reasons=lasting.reasons,
         results=scores.results,
+        is_worse=verdict is Verdict.DEGRADED and _breaks_a_rule_of_quality(rules, aggregates, rule_facts),
+    )
+
+
+def _breaks_a_rule_of_quality(rules: Iterable[Rule], aggregates: Aggregates, facts: RunFacts) -> bool:
+    return any(
+        condition(rule, aggregates, unknown=False, facts=facts).severity is not None
+        for rule in rules
+        if class_of(rule.kind) is IncidentClass.QUALITY and not watches_answers(rule.kind, rule.measure)
     )
 
 
@@ -434,10 +454,6 @@ def _leaks(inputs: RunInputs, responses: RunResponses, reasons: NDArray[np.int64
         blind=len(inputs.suite.blind_to_leaks(lacking)),
         lacking=lacking,
     )
-
-
-def _has_reason(reasons: Sequence[str], detail: str | None) -> bool:
-    return bool(detail) and any(one.startswith(detail or "") for one in reasons)
 
 
 def aggregate_vector(names: Sequence[str], aggregates: Aggregates) -> NDArray[np.float64]:

@@ -4,7 +4,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from app.alerts.domain.summaries import CAUSE_ADVICE, EMBEDDER_ADVICE, AlertFacts, ChangedCanaries, alert_advice
+from app.alerts.domain.advice import CAUSE_ADVICE, EMBEDDER_ADVICE, alert_advice
+from app.alerts.domain.summaries import AlertFacts, ChangedCanaries
 from app.alerts.domain.views import Degradation, TransitionType, all_lost_text, chunk_name, lost_chunks, lost_text
 from app.base.values import Cause, Judgment, Outcome, Reason, RuleKind, RunCauseKind, Step, replace
 from app.diagnosis.domain.cases import advice_on

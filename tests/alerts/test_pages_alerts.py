@@ -283,7 +283,7 @@ def test_an_alert_says_which_chunks_were_lost_and_what_to_do(read: Site) -> None
 
 
 def test_a_resolved_alert_keeps_what_was_degraded_and_what_happened(firing: Site) -> None:
-    together = "Few questions are hit"
+    together = "Few canaries newly degraded"
     assert together in _section(firing.page("/alerts/1"), "title")
     assert _rank_titles(firing.page("/alerts/1")) == {"Rank now"}
     firing.world.probe.all_answer()

@@ -9,6 +9,7 @@ import pytest
 import sqlalchemy as sa
 
 from app.alerts.documents import read_rules, rule_in_words, rules_in_force, rules_yaml
+from app.alerts.domain.advice import alert_advice
 from app.alerts.domain.conditions import (
     SlowerLimits,
     default_slower_rule,
@@ -18,7 +19,7 @@ from app.alerts.domain.rules import (
     condition,
     silent_rules,
 )
-from app.alerts.domain.summaries import AlertFacts, alert_advice, alert_summary
+from app.alerts.domain.summaries import AlertFacts, alert_summary
 from app.alerts.service import explanations, transitions
 from app.base.db.engine import Store
 from app.base.documents.fields import parse_document

@@ -57,7 +57,7 @@ def test_a_few_here_and_there_are_told_by_the_whole() -> None:
 )
 def test_three_or_a_tenth_of_all_are_a_few_and_no_more_than_that(fallen: int, size: int, *, few: bool) -> None:
     members = [FleetMember(key=f"canary-{place}", fallen=place < fallen) for place in range(size)]
-    assert fleet(members).sentence.startswith("Few questions are hit") is few
+    assert fleet(members).sentence.startswith("Few canaries newly degraded") is few
 
 
 def test_all_that_fell_together_point_at_index_or_encoder() -> None:

@@ -11,7 +11,8 @@ from typing import Any, cast
 
 import pytest
 
-from app.alerts.domain.summaries import CAUSE_ADVICE, AlertFacts, ChangedCanaries, alert_advice
+from app.alerts.domain.advice import CAUSE_ADVICE, alert_advice
+from app.alerts.domain.summaries import AlertFacts, ChangedCanaries
 from app.base.values import Cause, Reason, RuleKind
 from app.hooks.domain import Hook, HookKind, Mail, MailTls, Notice, NoticeData, NoticeLinks
 from app.hooks.notice_texts import NoticeText, clean

@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from app.alerts.domain.summaries import AlertFacts, alert_advice
+from app.alerts.domain.advice import alert_advice
+from app.alerts.domain.summaries import AlertFacts
 from app.base.addresses import Bearer
 from app.base.documents.fields import parse_document
 from app.base.values import Answer, Outcome, RuleKind, replace

@@ -105,6 +105,8 @@ def _worse(facts: AlertFacts) -> tuple[str, ...]:
         if changed.reasons and all(list(one) == [Reason.LOW_RELEVANCE] for one in changed.reasons):
             verb = "scores too low" if changed.count == 1 else "score too low"
         count = f"{changed.count:,} of {counted(changed.of, 'question')} {verb}"
+        if changed.finding_less:
+            count = f"{changed.losing:,} of {counted(changed.losing_of, 'question')} find less"
         return (*(f"{count}: {cause}" for cause in _causes(changed)), count)
     if facts.kind is RuleKind.REGRESSION or facts.value is None:
         return (first_clause(facts.reason.rstrip(".")), "it got worse") if facts.reason else ("it got worse",)
@@ -122,7 +124,8 @@ def _worse(facts: AlertFacts) -> tuple[str, ...]:
     levels = [f"{name} {ratio_text(facts.value, facts.threshold)}{_bound(facts)}" for name in names]
     edits = f": {counted(changed.rejudged, 'canary')} changed" if changed and changed.are_many_rejudged else ""
     # Why it may be so comes before what it may be instead.
-    return (*(f"{level}{edits}" for level in levels if edits), *levels)
+    why = f": {changed.cause}" if changed and changed.cause and not edits else edits
+    return (*(f"{level}{why}" for level in levels if why), *levels)
 
 
 def _causes(changed: ChangedCanaries) -> list[str]:

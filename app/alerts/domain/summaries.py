@@ -1,7 +1,7 @@
-"""The words of an alert: its summary in one sentence, the name of what a rule watches, and what to do next.
+"""The words of an alert: its summary in one sentence, and the name of what a rule watches.
 
-Below: how many canaries changed and how, and the words of causes. Titles of incidents, and what will open or close an
-alert next, are in `incidents`; the chunks that canaries lost in `views`.
+Below: how many canaries changed and how, and the words of causes. What to do next is in `advice`; titles of incidents,
+and what will open or close an alert next, in `incidents`; the chunks that canaries lost in `views`.
 """
 
 import re
@@ -71,6 +71,10 @@ class ChangedCanaries(Value):
     """The same in few words."""
     shared_advice: str = ""
     """What to do about that."""
+    losing: int = 0
+    """Canaries that find fewer of their expected chunks since that cause came; 0 = none, or unknown."""
+    losing_of: int = 0
+    """Of how many: those that were compared."""
     compared: bool = True
     """Whether there is a run before the first bad one, in which most of them asked and expected the same.
 
@@ -104,9 +108,19 @@ class ChangedCanaries(Value):
         return self.suite or self.of
 
     @property
+    def finding_less(self) -> str:
+        """How many find fewer expected chunks, where that is more than degraded: `60 of 92 canaries find fewer ...`."""
+        if self.edited or self.losing <= self.count:
+            return ""
+        verb = "finds" if self.losing == 1 else "find"
+        return f"{self.losing:,} of {counted(self.losing_of, 'canary')} {verb} fewer expected chunks"
+
+    @property
     def cause(self) -> str:
         """Why they changed, in one phrase; empty where unknown, or none did."""
-        return (self.shared_cause or causes_text(self.causes, self.count)) if self.count else ""
+        if self.count:
+            return self.shared_cause or causes_text(self.causes, self.count)
+        return "" if self.edited else self.shared_cause
 
 
 class AlertFacts(Value):
@@ -227,7 +241,7 @@ def measure_text(
 def _threshold(facts: AlertFacts) -> str:
     if facts.value is None:  # nothing was judged in this run: that is told without since when others were bad
         return _without_severity("; ".join(facts.reason.rstrip(".").split("; ")[:2])) or _reason_text(facts)
-    beside = _with_answers(facts) if _is_about_answers(facts) else f"{_with_canaries(facts)}{_edits(facts)}"
+    beside = _with_answers(facts) if is_about_answers(facts) else f"{_with_canaries(facts)}{_edits(facts)}"
     began = _since(facts)
     since = began
     if began and (facts.escalated or facts.interrupted):
@@ -362,7 +376,7 @@ def _recovered(facts: AlertFacts) -> str:
 
 
 def _recovered_canaries(facts: AlertFacts) -> str:
-    if _is_about_answers(facts):
+    if is_about_answers(facts):
         # Of an incident whose canaries got worse too this is the last word: it says that they find their documents.
         found = "" if facts.coverage is None else f"; coverage {ratio_text(facts.coverage)}"
         said = "the answers are good again" if facts.value is None else f"{_level(facts, facts.value)}{_labels(facts)}"
@@ -399,7 +413,9 @@ def _with_canaries(facts: AlertFacts) -> str:
     if not changed.count:
         count = counted(changed.recovered_on_retry, "canary")
         verb = "was" if changed.recovered_on_retry == 1 else "were"
-        return f", {count} degraded and {verb} healthy on retry" if changed.recovered_on_retry else ""
+        retried = f", {count} degraded and {verb} healthy on retry" if changed.recovered_on_retry else ""
+        less = f", {changed.finding_less}" if changed.finding_less else ""
+        return f"{retried}{less}{cause_suffix(changed)}"
     be = "is" if changed.redefined == 1 else "are"
     others = f"; {counted(changed.redefined, 'other')} {be} degraded that {be} new, changed or counted otherwise since"
     return f", {changed_text(changed)}{cause_suffix(changed)}{others if changed.redefined else ''}"
@@ -418,7 +434,8 @@ def _edits(facts: AlertFacts) -> str:
     return f"; {changed.rejudged:,} of {counted(changed.rejudged_of, 'canary')} {verb} something else since{beside}"
 
 
-def _is_about_answers(facts: AlertFacts) -> bool:
+def is_about_answers(facts: AlertFacts) -> bool:
+    """Whether the rule watches generated answers."""
     return watches_answers(facts.kind, facts.measure)
 
 
@@ -444,19 +461,20 @@ def answer_changes_text(found: WorseAnswers) -> str:
 
     What was changed of the check comes first: it may explain all of them.
     """
-    ordered = _commonest_changes(found)
+    ordered = commonest_changes(found)
     edited = f"{found['edited']}; " if "edited" in found else ""
     if len(ordered) == 1:
-        return f"{edited}all {_ANSWER_CHANGES[ordered[0][0]][0]}"
-    return edited + ", ".join(f"{count:,} {_ANSWER_CHANGES[change][0]}" for change, count in ordered)
+        return f"{edited}all {_ANSWER_CHANGES[ordered[0][0]]}"
+    return edited + ", ".join(f"{count:,} {_ANSWER_CHANGES[change]}" for change, count in ordered)
 
 
 def answer_change_text(change: AnswerChange) -> str:
     """Say what changed with one answer that got worse."""
-    return _ANSWER_CHANGES[AnswerChange(change)][0]
+    return _ANSWER_CHANGES[AnswerChange(change)]
 
 
-def _commonest_changes(found: WorseAnswers) -> list[tuple[AnswerChange, int]]:
+def commonest_changes(found: WorseAnswers) -> list[tuple[AnswerChange, int]]:
+    """Return what changed with answers that got worse, with counts, the commonest first."""
     return sorted(((AnswerChange(one), count) for one, count in found["changes"].items()), key=lambda one: -one[1])
 
 
@@ -493,135 +511,13 @@ def _clock(moment: datetime | None, facts: AlertFacts) -> str:
     return f"{utc:%H:%M} UTC" if today else f"{utc:%Y-%m-%d %H:%M} UTC"
 
 
-CAUSE_ADVICE: Final[Mapping[Cause, str]] = {
-    Cause.RETRIEVER_ERROR: "Repair the retriever first: it fails on retry, so no other cause can be diagnosed.",
-    Cause.WRONG_FIELD: "Correct the suite: import it again with that column read as the other field (expected chunk id "
-    "or expected document), or edit the canaries.",
-    Cause.TRUNCATED: "Look for a lower limit, a stricter score threshold or a filter that cuts its answers short.",
-    Cause.TEXTS_CHANGED: "Look at the text field of the index and of the API: the chunks are there, and what the "
-    "canaries expect is not in their texts any more. Repair the ingestion or the field that is returned.",
-    Cause.SCORE_DRIFT: "Find out whether the embedding model or the scoring was changed. If on purpose, accept the "
-    "present as normal; canaries that score too low then need a lower minimum relevance (min_relevance_score).",
-    Cause.RECHUNKED: "Review the proposals on the page of renamed chunks; accept those with the same text.",
-    Cause.MISSING: "Find out whether the documents of the lost chunks were deleted, are filtered away or were left out "
-    "when the index was copied or built. Bring them back, or archive the canaries if that was on purpose.",
-    Cause.VOCABULARY_MISMATCH: "Improve retrieval for such queries, or correct what the canaries expect.",
-    Cause.DUPLICATES: "Remove the copies from the index, and find out which ingestion job brought them.",
-    Cause.UNSTABLE: "Look at the search parameters of the vector index (ef, nprobe) and at replicas that differ.",
-    Cause.LEFT_OUT: "Nothing came in above. Look for a filter and at the search parameters of the vector index (ef, "
-    "nprobe); if the index lost the chunk, re-index its document.",
-    Cause.LOW_RELEVANCE: "If good answers scored higher before, find out what changed. If they did not, the scores are "
-    "on no such scale: set “Scores are” of the retriever to “not on a scale” (in files scorer: {kind: judged}), or "
-    "lower the minimum relevance (min_relevance_score) of the canaries.",
-    Cause.OUTRANKED: "Compare the rankings: what came in above may answer as well, and then the canary may expect it.",
+_ANSWER_CHANGES: Final[Mapping[AnswerChange, str]] = {
+    AnswerChange.RETRIEVAL: "with worse retrieval",
+    AnswerChange.CHUNKS: "made from other chunks",
+    AnswerChange.ANSWER: "changed over the same chunks",
+    AnswerChange.JUDGE: "judged otherwise",
 }
-"""Next step by cause."""
-EMBEDDER_ADVICE: Final = (
-    "Restore the embedding model that the index was built with, or re-index everything with the new one."
-)
-_STATED_ADVICE: Final = {
-    RuleKind.NO_DATA: (
-        "See whether a run is under way, slower than its schedule, and if a worker runs: its log shows why."
-    ),
-    RuleKind.EMBEDDING: EMBEDDER_ADVICE,
-    RuleKind.LEAK: "Bring back the filter or permission that kept these out, then find out who else got them.",
-    RuleKind.PLANT: "Look at the pipeline that fills the index: is its queue stopped, behind, or losing removals?",
-    RuleKind.INDEX: "Find out what was deleted, or not indexed again. Where exact search finds more, raise ef_search, "
-    "nprobe or num_candidates, or rebuild the index. If it is meant, accept the present as normal.",
-}
-EDITED_ADVICE: Final = (
-    "The index may be as it was: the check was changed. Set it back, or accept the present as normal if it is meant."
-)
-"""Where the check counts fewer first hits, or asks another retriever."""
-REDEFINED_BRIEF: Final = "edited in the suite"
-REDEFINED_ADVICE: Final = (
-    "It is unknown whether anything is lost: what these canaries ask or expect is new. Correct them, or accept the "
-    "present as normal if it is meant."
-)
-"""Where no canary is worse that asks and expects what it did before."""
-_REJUDGED_ADVICE: Final = (
-    "Nothing may be lost: canaries ask or expect something else than before. Correct them, or set the bound anew, or "
-    "accept the present as normal."
-)
-"""Where a number fell with that, and no canary is degraded."""
-_SCALE: Final = "“Scores are” in the form of the retriever"
-_SCORED_LOW: Final = (
-    "Find out which model or scoring was changed, and bring the former one back. If on purpose, say what scores are "
-    f"now ({_SCALE}, scorer in its file), or lower the minimum relevance of canaries: "
-    "accepting the present as normal changes neither."
-)
-"""Where the right chunks come with scores below the canaries' own minimum, which no baseline moves."""
-_UNKNOWN_CAUSE: Final = "Compare the run with the last healthy one, and diagnose the canaries that changed."
-
-
-def leads_to_retriever(advice: str, kind: str) -> bool:
-    """Whether what advice on an alert of this kind says is done at the retriever, so that a link leads there."""
-    return bool(advice) and (kind == RuleKind.PROBE_ERRORS or _SCALE in advice)
-
-
-def alert_advice(facts: AlertFacts) -> str:
-    """Return what to do next, in one or two sentences; empty for a resolved alert."""
-    if facts.change is TransitionType.RESOLVED:
-        return ""
-    match facts.kind:
-        case RuleKind.PROBE_ERRORS:
-            unknown = "Correct what the reason names, and run the check again."
-            return unknown if facts.failure is None else facts.failure.advice(facts.retriever)
-        case RuleKind.LATENCY | RuleKind.SLOWER:
-            return f"Check the load of {facts.retriever or 'the retriever'}: CPU, cold caches, a larger index."
-        case RuleKind.NO_DATA | RuleKind.EMBEDDING | RuleKind.LEAK | RuleKind.PLANT | RuleKind.INDEX:
-            return _STATED_ADVICE[facts.kind]
-        case _:
-            return _answers(facts) if _is_about_answers(facts) else _canaries(facts.changed)
-
-
-_ANSWER_CHANGES: Final[Mapping[AnswerChange, tuple[str, str]]] = {
-    AnswerChange.RETRIEVAL: ("with worse retrieval", "Look at retrieval: it got worse for the same queries."),
-    AnswerChange.CHUNKS: (
-        "made from other chunks",
-        "Look at the context: the generator gets other chunks than before, though the expected ones are still found.",
-    ),
-    AnswerChange.ANSWER: (
-        "changed over the same chunks",
-        "Look at the generator (model, prompt, settings): its answers changed, and the chunks it gets did not.",
-    ),
-    AnswerChange.JUDGE: (
-        "judged otherwise",
-        "Look at the judge (model, wording): it rates otherwise than before. Let people label answers anew.",
-    ),
-}
-"""What changed with answers, after a count of them, and what to do about it."""
-_READ_ANSWERS: Final = "Read the worst answers of the run beside their chunks: generator, prompt, context or judge?"
-_SEE_JUDGE: Final = (
-    "See why answers were not judged, at the judge and the generator: nothing is known of these until then."
-)
-_SET_BACK: Final = "Set it back, or run the check both ways, before you look for a fault."
-_UNCONFIRMED: Final = "No labels of people confirm the judge: its page says what to do before you rely on it."
-
-
-def _answers(facts: AlertFacts) -> str:
-    """Return what to do about the two commonest changes of the answers that got worse."""
-    if facts.value is None:
-        return _SEE_JUDGE
-    edited = None if facts.answers is None else facts.answers.get("edited")
-    if edited:
-        return " ".join([f"See first what was changed: {edited}. {_SET_BACK}", *([_UNCONFIRMED] * facts.uncalibrated)])
-    changes = [] if facts.answers is None else [change for change, _ in _commonest_changes(facts.answers)[:MOST_NAMED]]
-    parts = [_ANSWER_CHANGES[change][1] for change in changes] or [_READ_ANSWERS]
-    retrieval = [_canaries(facts.changed)] if AnswerChange.RETRIEVAL in changes else []
-    return " ".join([*parts, *retrieval, *([_UNCONFIRMED] if facts.uncalibrated else [])])
-
-
-def _canaries(changed: ChangedCanaries | None) -> str:
-    """Return what to do about the two commonest causes of the changed canaries."""
-    if changed is None or not changed.count:
-        return _REJUDGED_ADVICE if changed is not None and changed.are_many_rejudged else _UNKNOWN_CAUSE
-    if changed.reasons and not changed.edited and all(list(one) == [Reason.LOW_RELEVANCE] for one in changed.reasons):
-        return _SCORED_LOW
-    if changed.shared_advice:
-        return changed.shared_advice
-    causes = [cause for cause, _ in commonest_first(changed.causes)[:MOST_NAMED]]
-    return " ".join(CAUSE_ADVICE[cause] for cause in causes) or _UNKNOWN_CAUSE
+"""What changed with answers, after a count of them."""
 
 
 def commonest_first(causes: Mapping[Cause, int]) -> list[tuple[Cause, int]]:
@@ -662,7 +558,8 @@ def changed_text(changed: ChangedCanaries) -> str:
     """How many changed and how: `7 of 113 canaries lost their expected chunk`."""
     named = f" ({short_name(changed.name)})" if changed.name and changed.count == 1 else ""
     inside = f" (mostly in {short_name(changed.name)})" if changed.name and changed.count > 1 else ""
-    return f"{changed.count:,} of {counted(changed.of, 'canary')}{named}{inside} {predicate_text(changed)}"
+    less = f", {changed.finding_less}" if changed.finding_less else ""
+    return f"{changed.count:,} of {counted(changed.of, 'canary')}{named}{inside} {predicate_text(changed)}{less}"
 
 
 def predicate_text(changed: ChangedCanaries) -> str:

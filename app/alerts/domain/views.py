@@ -280,6 +280,8 @@ class RunCauseView(TypedDict):
     split: int
     score_change: float | None
     detail: str | None
+    losing: NotRequired[int]
+    """Compared canaries that find less now than in `before_run`; absent in causes of older releases."""
     quiet_runs: int
     shape: str | None
     """What the changed answers have in common, of causes told by that."""

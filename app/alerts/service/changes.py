@@ -21,6 +21,7 @@ from app.detection import store as detector_rows
 from app.detection.domain import SIGNALS, Signal
 from app.detection.domain.tracker import unpack_baseline
 from app.detection.store import DetectionRow
+from app.diagnosis.store import causes_of
 from app.records.service.past_runs import asked_retriever
 from app.records.store import ranking_rows, run_rows, state_rows
 from app.records.store.run_rows import PreviousRun, RunRow, Unmeasured
@@ -110,7 +111,8 @@ _CHRONIC = 0.5
 def load_changes(connection: Connection, requests: Sequence[tuple[int, int | None]]) -> list[ChangedRun | None]:
     """Return the changed canaries of runs, each given with the first bad run of an alert (None = the run itself).
 
-    None for a run that does not exist, measured nothing, or degraded no canary of a suite that is as it was. The number
+    None for a run that does not exist, measured nothing, or degraded no canary of a suite that is as it was while no
+    cause explains the whole run. The number
     of queries does not depend on the number of runs, but for those since whose beginning the suite or the check was
     edited; the result of a run never changes, and is cached.
     """
@@ -136,10 +138,15 @@ def _read_changes(
     first_runs = {one: one[1] or one[0] for one in requests if one[0] in measured}
     earlier = run_rows.previous_known_runs(connection, set(first_runs.values()))
     versions = {first: one.suite_version_id for first, one in earlier.items()}
+    # Canaries may find fewer of the chunks they expect, and none be degraded: a cause tells of that.
+    whole = [run_id for run_id, _ in first_runs if not measured[run_id].degraded]
+    explained = causes_of(connection, whole) if whole else {}
     first_runs = {
         one: first
         for one, first in first_runs.items()
-        if measured[one[0]].degraded or versions.get(first) not in {None, measured[one[0]].run.suite_version_id}
+        if measured[one[0]].degraded
+        or one[0] in explained
+        or versions.get(first) not in {None, measured[one[0]].run.suite_version_id}
     }
     since = [first for (run_id, _), first in first_runs.items() if first != run_id]
     canaries_then: dict[int, set[int]] = {one: set() for one in (*(e.id for e in earlier.values()), *since)}

@@ -7,16 +7,11 @@ from functools import partial
 from heapq import nsmallest
 
 from app.alerts import store as alerts
+from app.alerts.domain.advice import EDITED_ADVICE, REDEFINED_ADVICE, REDEFINED_BRIEF
 from app.alerts.domain.conditions import LEAKS_TOLD, Leak, Leaks
 from app.alerts.domain.rules import watches_answers
 from app.alerts.domain.state import NON_REPEATING, NOT_ABOUT_CANARIES, OPEN, is_about_canaries
-from app.alerts.domain.summaries import (
-    EDITED_ADVICE,
-    REDEFINED_ADVICE,
-    REDEFINED_BRIEF,
-    ChangedCanaries,
-    redefined_text,
-)
+from app.alerts.domain.summaries import ChangedCanaries, redefined_text
 from app.alerts.domain.views import (
     ChangedCanary,
     Degradation,
@@ -222,6 +217,8 @@ def _changed_canaries(
         compared=not changed.is_first and not changed.is_redefined,
         edited=bool(changed.edit) or is_new,
         since_run=None if cause is None else cause.since_run,
+        losing=0 if cause is None else cause.losing,
+        losing_of=0 if cause is None else cause.canaries,
         since_first=(is_old := 2 * len(changed.since_first & set(changed_ids)) >= len(changed_ids)),
         rejudged=changed.rejudged,
         suite=len(changed.members),

@@ -15,6 +15,7 @@ from typing_extensions import TypedDict
 
 from app.alerts import store as alerts
 from app.alerts.documents import RuleDocument, rules_yaml
+from app.alerts.domain.advice import alert_advice
 from app.alerts.domain.between_runs import Overdue, decide_no_data, no_data_expected
 from app.alerts.domain.incidents import incident_title, outlook
 from app.alerts.domain.rules import BETWEEN_RUNS, default_rule_key, is_silent_about_quality, watches_answers
@@ -31,7 +32,7 @@ from app.alerts.domain.state import (
     is_about_canaries,
     watches_expected,
 )
-from app.alerts.domain.summaries import alert_advice, alert_summary
+from app.alerts.domain.summaries import alert_summary
 from app.alerts.domain.views import (
     AlertState,
     BoundLine,

@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any, Final, cast
 
 from app.alerts import store as alerts
+from app.alerts.domain.advice import alert_advice
 from app.alerts.domain.conditions import SlowerLimits
 from app.alerts.domain.incidents import incident_title
 from app.alerts.domain.rules import watches_answers
@@ -28,7 +29,7 @@ from app.alerts.domain.state import (
     is_interrupted,
     lead_order,
 )
-from app.alerts.domain.summaries import AlertFacts, ChangedCanaries, alert_advice, alert_summary, answer_changes_text
+from app.alerts.domain.summaries import AlertFacts, ChangedCanaries, alert_summary, answer_changes_text
 from app.alerts.domain.views import (
     AlertFields,
     AlertState,

@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Final
 
-from app.alerts.domain.summaries import CAUSE_ADVICE, CAUSE_WORDS, EMBEDDER_ADVICE
+from app.alerts.domain.advice import CAUSE_ADVICE, EMBEDDER_ADVICE
+from app.alerts.domain.summaries import CAUSE_WORDS
 from app.base.values import EMPTY, Canary, Cause, Judgment, Ranking, RunCauseKind, Value, field
 from app.diagnosis.views import DiagnosisEvidence
 from app.retrievers.domain.retrievers import Scale

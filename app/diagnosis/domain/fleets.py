@@ -175,7 +175,8 @@ def _headline(
     cause: RunCause | None,
 ) -> str:
     if not fallen:
-        return f"None of {counted(len(everyone), 'canary')} newly degraded"
+        why = "" if cause is None else f": {cause.phrase}"
+        return f"None of {counted(len(everyone), 'canary')} newly degraded{why}"
     place = f" in {short_name(group.name, _LONGEST)}" if group is not None else ""
     where = f"{len(down):,} of {len(inside):,}{place}"
     if len(fallen) > len(down):
@@ -226,7 +227,7 @@ def _sentence(
     elif len(fallen) > max(_FEW, total * _FEW_SHARE):
         text = "A part of the questions is hit: look at what they have in common"
     else:
-        text = "Few questions are hit"
+        text = "Few canaries newly degraded"
     expected = _expected(inside)
     if expected is None:
         return text

@@ -78,8 +78,10 @@ class RunCause(Value):
     """By how much scores of the same chunks changed, in the median."""
     detail: str | None = None
     """Further details, a sentence without its full stop."""
+    losing: int = 0
+    """Number of compared canaries that find less now than they did in `before_run`."""
     quiet_runs: int = 0
-    """Number of runs in a row, up to now, that have it without any loss."""
+    """Number of runs in a row, up to now, that have it while neither the detector nor a rule minds."""
     shape: str | None = None
     """The phrase of a cause that `answer_causes` told, with its figures."""
     evidence: str | None = None
@@ -94,7 +96,7 @@ class RunCause(Value):
     @property
     def is_harmful(self) -> bool:
         """Whether it loses something by itself: expected chunks by their names, or vectors that no longer fit."""
-        if self.shape is not None or self.kind is RunCauseKind.SCORES_CHANGED:  # the detector says whether it does harm
+        if self.shape is not None or self.kind is RunCauseKind.SCORES_CHANGED:  # see `counted_on`
             return False
         return self.affected > 0 or self.kind not in {*RENAMING, RunCauseKind.TEXTS_CHANGED}
 
@@ -104,8 +106,19 @@ class RunCause(Value):
         return self.quiet_runs > 0 and self.shape is None
 
     def is_reportable(self, run_id: int) -> bool:
-        """Whether it is reported for a run: for the first one, and as long as it is harmful."""
-        return run_id == self.since_run or self.quiet_runs == 0
+        """Whether it is reported for a run: for the first one, and as long as it takes something away, or is minded."""
+        return run_id == self.since_run or self.quiet_runs == 0 or self.losing > 0
+
+    def counted_on(self, losing: int, *, is_alarm: bool, is_bad: bool) -> "RunCause | None":
+        """Return it with what a run adds; None where that is one run too many in which nobody minded.
+
+        `losing`: canaries that find less than before it. `is_alarm`: whether the detector's alarm is open, `is_bad`
+        whether a rule about what canaries find is broken, which opens alerts where the detector knows no baseline yet:
+        that is its doing where it takes something away, or where rules minded it from its first run on.
+        """
+        minded = is_alarm or (is_bad and (losing > 0 or not self.quiet_runs))
+        quiet = 0 if self.is_harmful or minded else self.quiet_runs + 1
+        return None if quiet > QUIET_RUNS else replace(self, losing=losing, quiet_runs=quiet)
 
     @property
     def phrase(self) -> str:
@@ -240,6 +253,8 @@ def _moved(name: str, before: float | None, now: float | None) -> str:
     return f"{name} {before:.2f} -> {now:.2f}" if before is not None and now is not None else ""
 
 
+QUIET_RUNS = 20
+"""After so many runs a cause that nobody minded is how things are."""
 SHARE = 0.1
 """Least share of the judgments found by name before that must be lost for a cause of the whole run."""
 _ORDER = (RunCauseKind.RECHUNKED, RunCauseKind.RENAMED_DOCUMENTS, RunCauseKind.REINDEXED)

@@ -8,14 +8,14 @@ from functools import partial
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from app.base.db.engine import Connection
-from app.base.values import EmbedderChange, Ranking, RunCauseKind, replace
+from app.base.values import EmbedderChange, Ranking, RunCauseKind, Verdict, replace
 from app.catalog.service.versions import load_suite
 from app.detection import store as detector_rows
 from app.detection.domain import Change
 from app.detection.service.detector_step import DetectorStep
-from app.detection.store import DetectionRow
 from app.diagnosis import store as diagnoses
 from app.diagnosis.domain.cases import FEWEST, MAJORITY
 from app.diagnosis.domain.run_causes import (
@@ -37,8 +37,6 @@ from app.scoring.run_outcomes import HistoryFacts, RunScores, ScoredRankings
 
 MOST_COMPARED: Final = 1_000
 """Canaries; of larger suites that many are compared, spread evenly."""
-QUIET_RUNS: Final = 20
-"""After so many runs a cause that did no harm is how things are."""
 _EMBEDDER = frozenset({EmbedderChange.SWAPPED, EmbedderChange.COLLAPSED, EmbedderChange.TRUNCATED})
 
 
@@ -49,14 +47,17 @@ def find_cause(
     scores: RunScores,
     detection: DetectorStep | None,
     facts: HistoryFacts,
+    *,
+    is_bad: bool,
 ) -> RunCause | None:
     """Recognise the cause of a run that is about to end; None where nothing explains all of it, or it is unknown.
 
-    `ranking_ids`: of what its canaries found, by position; None = not measured.
+    `ranking_ids`: of what its canaries found, by position; None = not measured. `is_bad`: whether a rule about what
+    canaries find is broken.
     A run is compared with the last healthy one, before the alarm that is open, else with the one before and, once a
     cause stands, with the run before that cause: it stands until things are as they were, people accept them, or
-    nothing fell for `QUIET_RUNS` runs. What is known of the embedder explains more than other vectors do; an index cut
-    anew more than its chunks' texts, and texts that were all cut more than anything.
+    neither the detector nor a rule minded it for `QUIET_RUNS` runs. What is known of the embedder explains more than
+    other vectors do; an index cut anew more than its chunks' texts, and texts that were all cut more than anything.
     """
     if detection is None:
         return None
@@ -64,7 +65,8 @@ def find_cause(
     if newest is None:
         return None
     standing = _standing(connection, plan, newest)
-    compared = _compared_cause(connection, plan, ranking_ids, scores.results, detection, standing, newest)
+    broke = is_bad and _was_healthy(connection, newest)
+    compared = _compared_cause(connection, plan, ranking_ids, scores.results, detection, standing, newest, broke=broke)
     cause = prevailing_cause(
         compared,
         of_embedder=_embedder_cause(facts, standing, plan.run.id, newest),
@@ -73,7 +75,10 @@ def find_cause(
         named=detection.row.body.get("culprits", {}).get("total", 0),
         is_alarm=detection.row.open,
     )
-    return None if cause is None else _counted_on(cause, detection.row)
+    if cause is None:
+        return None
+    losing = _losing(connection, plan, ranking_ids, scores.results, cause.before_run)
+    return cause.counted_on(losing, is_alarm=detection.row.open, is_bad=is_bad)
 
 
 def _compared_cause(
@@ -84,9 +89,14 @@ def _compared_cause(
     detection: DetectorStep,
     standing: RunCause | None,
     newest: int,
+    *,
+    broke: bool,
 ) -> RunCause | None:
-    """Return the cause that shows where answers are compared with earlier ones; None = none, or not compared."""
-    fell = bool(changed) and _fell(plan, changed)
+    """Return the cause that shows where answers are compared with earlier ones; None = none, or not compared.
+
+    `broke`: whether a rule about what canaries find is broken that was not in the run before.
+    """
+    fell = bool(changed) and (broke or _fell(plan, changed))
     has_opened = detection.row.body.get("change") == Change.OPENED
     basis = comparison_basis(
         standing,
@@ -124,6 +134,11 @@ def _compared_cause(
     return None
 
 
+def _was_healthy(connection: Connection, run_id: int) -> bool:
+    run = run_rows.find_run(connection, run_id)
+    return run is not None and run.verdict == Verdict.HEALTHY
+
+
 def _standing(connection: Connection, plan: Plan, before_run: int) -> RunCause | None:
     """Read the cause that stood at the run before, unless people have accepted things as they are since."""
     body = diagnoses.run_causes_of(connection, [before_run]).get(before_run)
@@ -132,13 +147,6 @@ def _standing(connection: Connection, plan: Plan, before_run: int) -> RunCause |
     cause = read_run_cause(body)
     choice = detector_rows.newest_choice(connection, plan.run.check_id)
     return None if choice is not None and choice.after_run >= cause.since_run else cause
-
-
-def _counted_on(cause: RunCause, detection: DetectionRow) -> RunCause | None:
-    """Count a run in which nothing fell; None where it was one too many."""
-    harmful = cause.is_harmful or detection.open
-    quiet = 0 if harmful else cause.quiet_runs + 1
-    return None if quiet > QUIET_RUNS else replace(cause, quiet_runs=quiet)
 
 
 def _mostly_changed(plan: Plan, changed: ScoredRankings) -> bool:
@@ -161,24 +169,56 @@ def _expecting(plan: Plan, changed: ScoredRankings) -> list[int]:
 
 def _fallen(plan: Plan, changed: ScoredRankings, places: Sequence[int]) -> int:
     """Count the canaries whose recall, or recall by id, is lower than it was."""
-    deepest = max(
-        measure.k or 0
-        for measure in plan.inputs.yardstick.measures
-        if (measure.k or 0) <= plan.inputs.yardstick.fetch_k
-    )
-    columns = [
-        place
-        for place, measure in enumerate(plan.inputs.yardstick.measures)
-        if measure in {Measure("R", deepest), Measure("R_id", deepest)}
-    ]
+    columns = _recall_columns(plan)
     fell = 0
     for place in places:
         held = plan.held[plan.inputs.canary_ids[place]]
-        if held.layout_id != plan.layout_id:
-            continue
-        before, now = np.frombuffer(held.vector)[columns], changed.vector(place)[columns]
-        fell += bool((now < before).any())
+        if held.layout_id == plan.layout_id:
+            fell += _finds_less(changed.vector(place), held.vector, columns)
     return fell
+
+
+def _recall_columns(plan: Plan) -> Sequence[int]:
+    """Return the places of recall, and of recall by id, at the deepest rank among the measures."""
+    yardstick = plan.inputs.yardstick
+    deepest = max(measure.k or 0 for measure in yardstick.measures if (measure.k or 0) <= yardstick.fetch_k)
+    recalls = {Measure("R", deepest), Measure("R_id", deepest)}
+    return [place for place, measure in enumerate(yardstick.measures) if measure in recalls]
+
+
+def _finds_less(now: NDArray[np.float64], before: bytes, columns: Sequence[int]) -> bool:
+    return bool((now[columns] < np.frombuffer(before)[columns]).any())
+
+
+def _losing(
+    connection: Connection,
+    plan: Plan,
+    ranking_ids: Sequence[int | None],
+    changed: ScoredRankings,
+    before_run: int,
+) -> int:
+    """Count the canaries, a sample of large suites, whose recall is lower than in a run, as they were judged then."""
+    ids = plan.inputs.canary_ids
+    places: Sequence[int] = [
+        place
+        for place, ranking_id in enumerate(ranking_ids)
+        if ranking_id is not None and plan.inputs.panel.expects[place] and (place in changed or ids[place] in plan.held)
+    ]
+    places = _sample(places)
+    then = state_rows.vectors_at(connection, plan.run.check_id, before_run, [ids[place] for place in places])
+    columns = _recall_columns(plan)
+    fell = 0
+    for place in places:
+        version, layout, before = then.get(ids[place], (0, 0, b""))
+        if (version, layout) != (plan.inputs.version_ids[place], plan.layout_id):
+            continue
+        now = changed.vector(place) if place in changed else np.frombuffer(plan.held[ids[place]].vector)
+        fell += _finds_less(now, before, columns)
+    return fell
+
+
+def _sample(places: Sequence[int]) -> Sequence[int]:
+    return places[:: -(-len(places) // MOST_COMPARED) or 1]
 
 
 def _compared(
@@ -198,7 +238,7 @@ def _compared(
     if asked_retriever(connection, before_run) != plan.inputs.retriever.slug:
         return None
     asked = [_queries(connection, plan, one) for one in dict.fromkeys((before_run, newest))]
-    places = [
+    places: Sequence[int] = [
         place
         for place, ranking_id in enumerate(ranking_ids)
         if ranking_id is not None
@@ -207,7 +247,7 @@ def _compared(
             of.get(plan.inputs.canary_ids[place]) == plan.inputs.canaries[place].query for of in asked if of is not None
         )
     ]
-    places = places[:: -(-len(places) // MOST_COMPARED) or 1]
+    places = _sample(places)
     then = state_rows.rankings_at(
         connection, plan.run.check_id, before_run, [plan.inputs.canary_ids[place] for place in places]
     )

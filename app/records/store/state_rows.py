@@ -125,6 +125,19 @@ def rankings_at(
     return held
 
 
+def vectors_at(
+    connection: Connection, check_id: int, run_id: int, canary_ids: Sequence[int]
+) -> dict[int, tuple[int, int, bytes]]:
+    """Read what canaries of a check scored at a run: (canary version id, layout id, measures) by canary id."""
+    held: dict[int, tuple[int, int, bytes]] = {}
+    columns = (states.c.canary_id, states.c.canary_version_id, states.c.layout_id, vectors.c.body)
+    statement = sa.select(*columns).join(scores, _SCORES).join(vectors, vectors.c.id == scores.c.vector_id)
+    for block in blocks(canary_ids):
+        rows = connection.execute(statement.where(_held_for(block, check_id, run_id)))
+        held.update((canary, (version, layout, body)) for canary, version, layout, body in rows)
+    return held
+
+
 def _held_for(canary_ids: Sequence[int], check_id: int, run_id: int) -> sa.ColumnElement[bool]:
     """Whether a state of these few canaries of a check held at a run."""
     whose = sa.and_(states.c.check_id == check_id, states.c.canary_id.in_(canary_ids))

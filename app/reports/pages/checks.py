@@ -24,9 +24,9 @@ from markupsafe import Markup
 from starlette.types import Receive, Scope, Send
 
 from app.alerts.documents import protection_text, renewal_text, rule_in_words
+from app.alerts.domain.advice import CAUSE_ADVICE
 from app.alerts.domain.incidents import STUCK, recovery_text
 from app.alerts.domain.state import OPEN
-from app.alerts.domain.summaries import CAUSE_ADVICE
 from app.alerts.domain.views import AlertState
 from app.alerts.service import explanations, transitions
 from app.alerts.service.explanations import CheckAlerting

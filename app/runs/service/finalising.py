@@ -299,11 +299,11 @@ def _end(
         facts = _facts(detection, embedder, repeated)
         index = known_of_run(connection, check_id, run_id, gathered.facts)
         facts = replace(facts, rule_facts=replace(with_recall_label(connection, facts.rule_facts, inputs), index=index))
-        cause = find_cause(connection, plan, gathered.ranking_ids, scores, detection, facts)
+        outcome = evaluate(inputs, responses, facts, scores)
+        cause = find_cause(connection, plan, gathered.ranking_ids, scores, detection, facts, is_bad=outcome.is_worse)
     cause = with_index(cause, index or ())
     if cause is not None and cause.is_reportable(run_id):
-        facts = replace(facts, cause=cause.reason, cause_detail=cause.detail)
-    outcome = evaluate(inputs, responses, facts, scores)
+        outcome = outcome.with_cause(cause.reason, cause.detail)
     status = RunStatus.FINISHED if gathered.complete else RunStatus.PARTIAL
     now = clock()
     aggregates = outcome.aggregates

@@ -124,7 +124,7 @@ class Coalmine:
 
     # --- made by generate.py: a method for each operation of the API ---
 
-    DESCRIPTION = "8d234aa0a8eb0d7351cab7e2ae8c10a2ea1ba3702ab7f73a14584c1d5a0f3532"
+    DESCRIPTION = "270aebf3b46bf9fd3a17ae74e6e1604fffba057f3ffbcd1a71a048a83aacb9e7"
 
     def livez(self) -> str:
         """Return that the process answers."""

@@ -1402,6 +1402,7 @@ class RunCause(TypedDict):
     split: int
     score_change: float | None
     detail: str | None
+    losing: NotRequired[int]
     quiet_runs: int
     shape: str | None
     evidence: str | None
