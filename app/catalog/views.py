@@ -101,6 +101,9 @@ class ReachView(TypedDict):
     canaries: int
     """Number of canaries that expect something."""
     smallest_fraction: float | None
+    """The smallest share of an index lost at random of which some canary loses an expected chunk in 95 of 100 cases."""
+    failing_fraction: float | None
+    """The same of a canary that fails: it loses all that it expects, or falls below its floor of recall."""
     thin_topics: list[ThinTopic]
 
 

@@ -6,15 +6,16 @@ The suite version itself, as runs work with it, is `run_inputs.SuiteSnapshot`.
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from itertools import chain
+from math import ceil, comb
 from types import MappingProxyType
 from typing import Final, Self
 
 from app.base.texts import counted
-from app.base.values import DEFAULT_CATEGORY, Canary, Category, Segment, Value
+from app.base.values import DEFAULT_CATEGORY, ROUNDING, Canary, Category, Segment, Value
 from app.catalog.views import ReachView
 
 SURE: Final = 3.0
-"""Canaries times the fraction damaged at which some canary is hit in 95 of 100 cases."""
+"""Canaries that are hit on average, where at least one is in 95 of 100 cases: e^-3 is .05."""
 TARGET_FRACTION: Final = 0.05
 """A suite that does not detect a loss of one chunk in twenty is called thin."""
 FEWEST_PER_TOPIC: Final = 3
@@ -42,11 +43,46 @@ class SuitePower(Value):
     """Number of canaries that expect something; negative ones detect no damage."""
     topics: tuple[Topic, ...]
     """Every category and tag they have, those with the fewest canaries first."""
+    failing: Mapping[tuple[int, int], int]
+    """How many expect so many chunks and fail by losing so many of these; those that expect the same count as one."""
+
+    @property
+    def different(self) -> int:
+        """How many of them expect something else than the others: what is expected alike is lost together."""
+        return sum(self.failing.values())
 
     @property
     def smallest_fraction(self) -> float | None:
-        """The smallest damaged fraction of an index that is detected in 95 of 100 cases, at most 1; None = none is."""
-        return smallest_fraction(self.canaries)
+        """The smallest fraction lost of which some canary loses an expected chunk in 95 of 100 cases, at most 1.
+
+        None = not even where all of it is lost. Chunks are lost at random, and canaries find what they expect.
+        """
+        return smallest_fraction(self.different)
+
+    @property
+    def failing_fraction(self) -> float | None:
+        """The same of a canary that fails: it loses all that it expects, or so much that it falls below its floor."""
+        if self.different < SURE:
+            return None
+        low, high = 0.0, 1.0
+        while high - low > _CLOSE:
+            middle = (low + high) / 2
+            low, high = (middle, high) if self._failing_at(middle) < SURE else (low, middle)
+        return high
+
+    def _failing_at(self, fraction: float) -> float:
+        return sum(count * _chance(*losses, fraction) for losses, count in self.failing.items())
+
+    @property
+    def sentence(self) -> str:
+        """What a loss does to canaries, without its full stop; empty where not even a loss of all does it."""
+        first, fails = self.smallest_fraction, self.failing_fraction
+        if first is None or fails is None:
+            return ""
+        lost = f"if {100 * first:.2g} % of the index were lost, a canary would"
+        if f"{fails:.2g}" == f"{first:.2g}":
+            return f"{lost} fail in 95 of 100 cases"
+        return f"{lost} lose a chunk it expects in 95 of 100 cases, and one would fail from {100 * fails:.2g} % on"
 
     @property
     def thin_topics(self) -> tuple[Topic, ...]:
@@ -59,6 +95,7 @@ class SuitePower(Value):
         return {
             "canaries": self.canaries,
             "smallest_fraction": None if fraction is None else round(fraction, 6),
+            "failing_fraction": None if (fails := self.failing_fraction) is None else round(fails, 4),
             "thin_topics": [
                 {"kind": topic.kind, "name": topic.name, "canaries": topic.canaries} for topic in self.thin_topics
             ],
@@ -82,16 +119,38 @@ def power_of(canaries: Iterable[Canary]) -> SuitePower:
         if kind != "category" or (count < len(watching) and name != DEFAULT_CATEGORY)
     ]
     ordered = sorted(topics, key=lambda topic: (topic.canaries, topic.kind, topic.name))
-    return SuitePower(canaries=len(watching), topics=tuple(ordered))
+    losses: dict[frozenset[tuple[str | None, ...]], int] = {}
+    for canary in watching:
+        expected = frozenset((one.id, one.document, one.text) for one in canary.judgments if one.grade >= 1)
+        losses[expected] = min(_losses_to_fail(canary, len(expected)), losses.get(expected, len(expected)))
+    failing = Counter((len(expected), needed) for expected, needed in losses.items())
+    return SuitePower(canaries=len(watching), topics=tuple(ordered), failing=failing)
+
+
+def _losses_to_fail(canary: Canary, expected: int) -> int:
+    """Return how many of its expected chunks a canary has to lose to fail: all, or as many as its floor of recall."""
+    floors = [value for name, value in canary.floors.items() if name.startswith("R@")]
+    return min([expected, *(expected - ceil(floor * expected - ROUNDING) + 1 for floor in floors if floor > 0)])
+
+
+def _chance(expected: int, needed: int, fraction: float) -> float:
+    """Return the chance to lose `needed` or more of so many chunks, where each is lost by the chance `fraction`."""
+    return sum(
+        comb(expected, lost) * fraction**lost * (1 - fraction) ** (expected - lost)
+        for lost in range(needed, expected + 1)
+    )
+
+
+_CLOSE: Final = 1e-6
 
 
 def smallest_fraction(canaries: int) -> float | None:
-    """Return the smallest damaged fraction this many canaries detect in 95 of 100 cases; None = not even all of it."""
+    """Return the fraction lost of which one of so many loses a chunk in 95 of 100 cases; None = not even of all."""
     return min(1.0, SURE / canaries) if canaries >= SURE else None
 
 
 def canaries_for(fraction: float) -> int:
-    """Return how many canaries detect damage to this fraction in 95 of 100 cases."""
+    """Return how many canaries it takes so that one loses a chunk in 95 of 100 cases, where this fraction is lost."""
     return round(SURE / fraction)
 
 
@@ -110,7 +169,7 @@ def detection_limits(power: SuitePower) -> tuple[str, ...]:
     fraction = power.smallest_fraction
     thin = power.thin_topics if fraction is not None else ()  # else every one is
     if fraction is None or fraction > TARGET_FRACTION:
-        note = _total_note(power.canaries)
+        note = _total_note(power)
         sentences.append(f"{note[0].upper()}{note[1:]}.")
     if thin:
         first, *others = thin
@@ -131,11 +190,12 @@ def size_advice() -> str:
     return f"{canaries_for(TARGET_FRACTION)} canaries notice a loss of {100 * TARGET_FRACTION:g} % of the index"
 
 
-def _total_note(canaries: int) -> str:
-    if canaries == 0:
+def _total_note(power: SuitePower) -> str:
+    if power.canaries == 0:
         return "no canary expects anything, so no loss is noticed"
     advice = f"{canaries_for(TARGET_FRACTION)} would notice it"
-    note = f"{counted(canaries, 'canary')} can miss a loss of {100 * TARGET_FRACTION:g} % of the index"
+    alike = f" that expect {power.different:,} different things" if power.different < power.canaries else ""
+    note = f"{counted(power.canaries, 'canary')}{alike} can miss a loss of {100 * TARGET_FRACTION:g} % of the index"
     return f"{note}, {advice}"
 
 

@@ -1,8 +1,10 @@
 """Suites too thin to see damage: how many canaries it takes, and that it is said wherever suites are put in force."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner, Result
 
@@ -29,7 +31,70 @@ def run(*arguments: object) -> Result:
 
 
 def _canaries(count: int, **more: Any) -> list[Canary]:
-    return [Canary(key=f"c{n}", query="?", judgments=(Judgment(id="x"),), **more) for n in range(count)]
+    """Make canaries that expect a chunk of their own each."""
+    name = f"{more}"
+    return [Canary(key=f"c{n}", query="?", judgments=(Judgment(id=f"{name}{n}"),), **more) for n in range(count)]
+
+
+LOSSES = 300
+
+
+def _hit_by(fraction: float, canaries: Sequence[Canary], *, seed: int) -> tuple[float, float]:
+    """Lose this share of 2,000 chunks at random, often: in which share of cases one loses a chunk, and one fails."""
+    rng = np.random.default_rng(seed)
+    hit = failed = 0
+    for _ in range(LOSSES):
+        gone = {f"x{number}" for number in rng.choice(2_000, round(2_000 * fraction), replace=False).tolist()}
+        lost = [sum(one.id in gone for one in canary.judgments) / len(canary.judgments) for canary in canaries]
+        hit += any(lost)
+        failed += any(share == 1 or 1 - share < floor(canary) for share, canary in zip(lost, canaries, strict=True))
+    return hit / LOSSES, failed / LOSSES
+
+
+def floor(canary: Canary) -> float:
+    return canary.floors.get("R@5", 0.0) - 1e-9
+
+
+@pytest.mark.parametrize(
+    ("sizes", "floors"),
+    [((1,), {}), (tuple(range(2, 9)), {}), ((3,), {}), ((5,), {"R@5": 0.8}), ((1, 8, 8, 8, 8, 8), {})],
+)
+def test_the_losses_that_hit_a_canary_and_make_one_fail_are_those_of_a_simulation(
+    sizes: tuple[int, ...], floors: dict[str, float]
+) -> None:
+    """Canaries that expect several chunks lose one early and all of them late."""
+    rng = np.random.default_rng(7)
+    canaries = [
+        Canary(
+            key=f"c{number}",
+            query="?",
+            judgments=tuple(
+                Judgment(id=f"x{one}") for one in rng.choice(2_000, sizes[number % len(sizes)], replace=False).tolist()
+            ),
+            floors=floors,
+        )
+        for number in range(90)
+    ]
+    power = power_of(canaries)
+    assert power.smallest_fraction is not None
+    assert power.failing_fraction is not None
+    assert _hit_by(power.smallest_fraction, canaries, seed=1)[0] >= 0.92
+    assert 0.92 <= _hit_by(power.failing_fraction, canaries, seed=2)[1] < 1
+    assert _hit_by(power.failing_fraction * 0.7, canaries, seed=3)[1] < 0.92
+    if sizes == (1,):
+        lost = f"if {100 * power.smallest_fraction:.2g} % of the index were lost"
+        assert power.sentence == f"{lost}, a canary would fail in 95 of 100 cases"
+    else:
+        assert power.failing_fraction > power.smallest_fraction
+        assert power.sentence.endswith(f", and one would fail from {100 * power.failing_fraction:.2g} % on")
+
+
+def test_canaries_that_expect_the_same_see_no_more_than_one_of_them() -> None:
+    alike = [Canary(key=f"c{number}", query="?", judgments=(Judgment(id=f"x{number % 20}"),)) for number in range(100)]
+    found = power_of(alike)
+    assert found.smallest_fraction == pytest.approx(0.15)
+    note = "100 canaries that expect 20 different things can miss a loss of 5 % of the index, 60 would notice it"
+    assert coverage_note("docs", found) == f"suite 'docs' is thin: {note}"
 
 
 def test_it_takes_three_canaries_over_the_fraction() -> None:
@@ -117,6 +182,7 @@ def test_a_suite_shows_what_damage_it_can_see(tmp_path: Path) -> None:
         assert shown["reach"] == {
             "canaries": 2,
             "smallest_fraction": None,
+            "failing_fraction": None,
             "thin_topics": [
                 {"kind": "category", "name": "procedural", "canaries": 1},
                 {"kind": "tag", "name": "data", "canaries": 1},
@@ -124,10 +190,11 @@ def test_a_suite_shows_what_damage_it_can_see(tmp_path: Path) -> None:
             ],
         }
         assert shown["coverage_note"].startswith("suite 'docs' is thin: 2 canaries can miss a loss of 5 %")
-        many = [{"key": f"c{n}", "query": "?", "expected_chunks": ["x"]} for n in range(100)]
+        many = [{"key": f"c{n}", "query": "?", "expected_chunks": [f"x{n}"]} for n in range(100)]
         thick = service.put("/v1/suites/docs", {"canaries": many})
         assert thick["coverage_note"] is None
         assert thick["reach"]["smallest_fraction"] == pytest.approx(0.03)
+        assert thick["reach"]["failing_fraction"] == pytest.approx(0.03, abs=1e-4)
 
 
 def test_commands_note_a_thin_suite_beside_their_result(tmp_path: Path) -> None:

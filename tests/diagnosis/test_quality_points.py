@@ -461,7 +461,7 @@ def test_a_change_of_the_suite_is_said_beside_the_trend() -> None:
 
 @pytest.mark.parametrize(("count", "mark"), [(2, Mark.UNKNOWN), (20, Mark.REVIEW), (60, Mark.GOOD)])
 def test_a_suite_is_good_where_it_sees_little_damage(count: int, mark: Mark) -> None:
-    canaries = [Canary(key=str(place), query="?", judgments=(Judgment(id="x"),)) for place in range(count)]
+    canaries = [Canary(key=str(place), query="?", judgments=(Judgment(id=f"x{place}"),)) for place in range(count)]
     assert suite_power(power_of(canaries))["verdict"] is mark
 
 
@@ -469,14 +469,16 @@ def test_topics_of_a_suite_are_counted_only_where_it_has_some() -> None:
     reasons = [
         suite_power(
             power_of(
-                Canary(key=f"c{place}", query="?", judgments=(Judgment(id="x"),), tags=tags if place < 2 else ())
+                Canary(
+                    key=f"c{place}", query="?", judgments=(Judgment(id=f"x{place}"),), tags=tags if place < 2 else ()
+                )
                 for place in range(20)
             )
         )["reason"]
         for tags in ((), ("billing",))
     ]
     damage = reasons[0]
-    assert damage.endswith("of the index were lost, in 95 of 100 cases")
+    assert damage.endswith("if 15 % of the index were lost, a canary would fail in 95 of 100 cases")
     assert reasons[1] == f"{damage}; 1 of 1 topics have fewer than 3 canaries"
 
 

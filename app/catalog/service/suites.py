@@ -15,7 +15,7 @@ from typing import Any, Final, TypeVar
 
 from app.base.db.engine import Connection, Store, to_us
 from app.base.errors import ConflictError
-from app.base.values import MAX_GRADE, Canary, Category, Judgment, Segment, Value, replace
+from app.base.values import Canary, Category, Judgment, Segment, Value, replace
 from app.catalog import store as catalog
 from app.catalog.documents.canary_documents import (
     CanaryDocument,
@@ -427,10 +427,6 @@ def _taken_error(kind: str, name: str, longest: int, taken: Callable[[list[str]]
     return ConflictError(f"there is a {kind} '{name}' already; choose {other} or change that one")
 
 
-_JUDGMENTS: Final = [Judgment(grade=grade) for grade in range(MAX_GRADE + 1)]
-"""By grade; power depends on nothing else of a judgment."""
-
-
 def notes_on_plan(store: Store, documents: Documents, *, managed_by: str) -> list[str]:
     """Return a note for each suite that is thin once the documents are applied, with canaries of other owners."""
     notes: list[str | None] = []
@@ -463,7 +459,8 @@ def _expectation(document: CanaryDocument) -> Canary:
     return Canary(
         key=document.key,
         query=document.query,
-        judgments=tuple([_JUDGMENTS[chunk.grade] for chunk in document.expected_chunks]),
+        judgments=tuple([chunk.to_domain() for chunk in document.expected_chunks]),
+        floors=document.floors or {},
         category=document.category,
         tags=document.tags,
     )
@@ -474,7 +471,13 @@ def _stored_expectation(key: str, body: Mapping[str, Any]) -> Canary:
     return Canary(
         key=key,
         query=body["query"],
-        judgments=tuple([_JUDGMENTS[chunk["grade"]] for chunk in body["expected_chunks"]]),
+        judgments=tuple(
+            [
+                Judgment(id=one.get("id"), document=one.get("document"), text=one.get("text"), grade=one["grade"])
+                for one in body["expected_chunks"]
+            ]
+        ),
+        floors=body.get("floors") or {},
         category=Category(body["category"]),
         tags=tuple(body["tags"]),
     )

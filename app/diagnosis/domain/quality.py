@@ -117,19 +117,20 @@ SUITE: Final = "suite"
 
 
 def suite_power(power: SuitePower) -> QualitySection:
-    """Section on the smallest detected damage; good for 5 % of an index, and three canaries or more per topic."""
+    """Section on the smallest loss that hits a canary; good at 5 % of an index, and three canaries per topic."""
     fraction, thin = power.smallest_fraction, power.thin_topics
     numbers = {
         "expecting_canaries": power.canaries,
         "smallest_fraction": fraction,
+        "failing_fraction": power.failing_fraction,
         "topics": len(power.topics),
         "thin_topics": len(thin),
     }
     if fraction is None:
-        why = f"{power.canaries} canaries expect something; fewer than {FEWEST_PER_TOPIC} see no damage for sure"
+        why = f"{power.different} canaries expect something of their own; fewer than {FEWEST_PER_TOPIC} see no damage"
         return unknown(SUITE, why, **numbers)
     good = fraction <= TARGET_FRACTION and not thin
-    note = f"you would notice if {100 * fraction:.2g} % of the index were lost, in 95 of 100 cases"
+    note = power.sentence
     if power.topics:
         note += f"; {len(thin)} of {len(power.topics)} topics have fewer than {FEWEST_PER_TOPIC} canaries"
     advice = (

@@ -25,8 +25,8 @@ class SuiteLine(Value):
     canaries: int
     limits: tuple[str, ...]
     """What it cannot detect, in sentences; empty where it is not thin."""
-    smallest_fraction: float | None
-    """The smallest fraction of an index whose loss it detects in 95 of 100 cases; None = not even that of all."""
+    loss: str
+    """What a loss does to its canaries, a sentence without its full stop; empty where not even that of all does."""
     checks: tuple[str, ...]
 
 
@@ -62,8 +62,8 @@ class SuiteView(Value):
     definition: Definition
     limits: tuple[str, ...]
     """What it cannot detect, in sentences; empty where it is not thin."""
-    smallest_fraction: float | None
-    """The smallest fraction of an index whose loss it detects in 95 of 100 cases; None = not even that of all."""
+    loss: str
+    """What a loss does to its canaries, a sentence without its full stop; empty where not even that of all does."""
     checks: tuple[str, ...]
     is_scheduled: bool
     """Whether any of the checks is enabled."""
@@ -117,7 +117,7 @@ def list_suites(store: Store) -> list[SuiteLine]:
                     definition=suite,
                     canaries=len(snapshot.members),
                     limits=detection_limits(power),
-                    smallest_fraction=power.smallest_fraction,
+                    loss=power.sentence,
                     checks=tuple(check.slug for check in checks if check.body["suite"] == suite.slug),
                 )
             )
@@ -157,7 +157,7 @@ def load_suite_view(store: Store, slug: str, canary_filter: CanaryFilter) -> Sui
     return SuiteView(
         definition=suite,
         limits=detection_limits(snapshot.power),
-        smallest_fraction=snapshot.power.smallest_fraction,
+        loss=snapshot.power.sentence,
         checks=tuple(check.slug for check in checks),
         is_scheduled=any(check.body["enabled"] for check in checks),
         canaries=tuple(

@@ -124,7 +124,7 @@ class Coalmine:
 
     # --- made by generate.py: a method for each operation of the API ---
 
-    DESCRIPTION = "270aebf3b46bf9fd3a17ae74e6e1604fffba057f3ffbcd1a71a048a83aacb9e7"
+    DESCRIPTION = "606195a97ffc34167197368df00c0343a22042732b04e644a2ba863d3b57a217"
 
     def livez(self) -> str:
         """Return that the process answers."""

@@ -2680,6 +2680,7 @@ class QualityReport(TypedDict):
 class Reach(TypedDict):
     canaries: int
     smallest_fraction: float | None
+    failing_fraction: float | None
     thin_topics: list[ThinTopic]
 
 
