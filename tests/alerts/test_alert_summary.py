@@ -5,8 +5,9 @@ from itertools import product
 
 import pytest
 
+from app.alerts.domain.advice import REDEFINED_BRIEF
 from app.alerts.domain.incidents import incident_title
-from app.alerts.domain.summaries import REDEFINED_BRIEF, AlertFacts, ChangedCanaries, alert_summary, causes_text
+from app.alerts.domain.summaries import AlertFacts, ChangedCanaries, alert_summary, causes_text
 from app.alerts.domain.views import AnswerChange, SinceView, TransitionType, WorseAnswers
 from app.base.texts import bound_text, duration_text, ratio_text, seconds_text
 from app.base.values import Cause, CorrectedRateView, Outcome, Percentile, Reason, RuleKind, Severity, Step, replace

@@ -95,7 +95,7 @@ def test_judgments_that_are_added_while_an_alert_is_open_make_no_loss_a_change(s
     world.apply(page([*more, canary("dog")], rules=[QUALITY]))
     _carry_out(world, ["ant", "bee", "cat"])
     site = Site(world=world)
-    assert site.page("/incidents/1").one("h1").text == "watch: 3 of 4 questions got worse"
+    assert site.page("/incidents/1").one("h1").text == "watch: 3 of 4 questions got worse: at most 1 hit returned"
     shown = site.page("/alerts/1").text
     assert "No run before expected this of them" not in shown
     assert "new, changed or counted otherwise since" not in shown
@@ -105,7 +105,7 @@ def test_judgments_that_are_added_while_an_alert_is_open_make_no_loss_a_change(s
     ]
     world.apply(page([*other, canary("dog")], rules=[QUALITY]))
     _carry_out(world, ["another question", "bee", "cat"])
-    assert site.page("/incidents/1").one("h1").text == "watch: 2 of 4 questions got worse"
+    assert site.page("/incidents/1").one("h1").text == "watch: 2 of 4 questions got worse: at most 1 hit returned"
     assert "1 other is degraded that is new, changed or counted otherwise since" in site.page("/alerts/1").text
 
 

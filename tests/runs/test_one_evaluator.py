@@ -394,9 +394,10 @@ def test_a_canary_an_alarm_names_is_regressed_and_the_rule_on_it_says_so() -> No
 
 def test_a_cause_is_a_reason_unless_another_reason_begins_with_its_detail() -> None:
     cause = "The embedder changed since run 7: it was swapped"
-    assert _evaluated(HistoryFacts(cause=cause, cause_detail="it was swapped")).reasons[-1] == cause
-    regressed = HistoryFacts(regressed=np.array([0]), cause=cause, cause_detail="canary 'c0'")
-    assert cause not in _evaluated(regressed).reasons
+    assert _evaluated(HistoryFacts(cause=cause)).reasons[-1] == cause
+    assert _evaluated(HistoryFacts()).with_cause(cause, "it was swapped").reasons[-1] == cause
+    regressed = _evaluated(HistoryFacts(regressed=np.array([0]))).with_cause(cause, "canary 'c0'")
+    assert cause not in regressed.reasons
 
 
 def test_a_note_is_the_last_reason_of_a_run_that_is_known_and_none_of_one_that_is_unknown() -> None:
