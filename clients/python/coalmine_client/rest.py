@@ -124,7 +124,7 @@ class Coalmine:
 
     # --- made by generate.py: a method for each operation of the API ---
 
-    DESCRIPTION = "606195a97ffc34167197368df00c0343a22042732b04e644a2ba863d3b57a217"
+    DESCRIPTION = "c02f25bdb533d289a03835627a718b1883fb1f0c36ded7560fd25ab30293d93b"
 
     def livez(self) -> str:
         """Return that the process answers."""
