@@ -198,14 +198,18 @@ class AdjudicationRequest(Document):
     grade: Annotated[Whole, Field(ge=0, le=MAX_GRADE)]
 
 
-COLUMNS: Final = ("canary", "chunk_id", "document", "text", "annotator", "grade")
+COLUMNS: Final = ("canary", "chunk_id", "document", "text", "annotator", "grade", "query", "vars", "history")
+"""The last three are for people who read a file: by what the query of a canary is to be read. None are taken in."""
 SKIPPED: Final = "skip"
 """Grade of an item that an annotator skipped."""
 _LONGEST_NAME: Final = 64
 
 
 class AnnotationLine(Value):
-    """A grade of an annotator; `grade` None = skipped. `place` is its file and line."""
+    """A grade of an annotator; `grade` None = skipped. `place` is its file and line.
+
+    Query, variables and conversation of the canary are written as text and not read.
+    """
 
     canary: str
     chunk_id: str
@@ -213,6 +217,9 @@ class AnnotationLine(Value):
     text: str
     annotator: str
     grade: int | None
+    query: str = ""
+    vars: str = ""
+    history: str = ""
     place: tuple[str, int] = ("", 0)
 
 

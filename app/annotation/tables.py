@@ -63,6 +63,7 @@ answer_items = Table(
     Column("query", Text, nullable=False),
     Column("expected", Text),  # the canary's expected answer; NULL = it has none
     Column("contexts", Text, nullable=False),  # JSON list: the chunks that the answer was made of
+    Column("asked", Text),  # JSON: vars and history of the query; NULL = drawn by an older release
 )
 
 # What annotators see of an item that is a pair of answers to one query, and which side is the candidate's.

@@ -135,7 +135,23 @@ class PairContext(TypedDict):
     right: list[str]
 
 
-class ItemView(TypedDict):
+class TurnView(TypedDict):
+    """What somebody said before a query."""
+
+    role: str
+    content: str
+
+
+class AskedView(TypedDict):
+    """By what a query is to be read, as its canary has it."""
+
+    vars: dict[str, str]
+    """As whom, of what or in which language it is asked, such as a tenant; often empty."""
+    history: list[TurnView]
+    """The conversation before it, oldest first; often empty."""
+
+
+class ItemView(AskedView):
     """What an annotator sees of an item: no document, which random negatives lack and retrievers name differently."""
 
     id: str
@@ -252,7 +268,7 @@ class BudgetView(TypedDict):
     planted: PlantedView
 
 
-class DisagreementView(TypedDict):
+class DisagreementView(AskedView):
     """A disputed item with everybody's grade."""
 
     id: str

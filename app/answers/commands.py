@@ -146,7 +146,10 @@ def accept(
 def _decide(canary: CanaryDocument, *, number: int, of: int) -> str:
     """Show a proposal and return what somebody says: y, n or q; at the end of the input q."""
     text = canary.expected_chunks[0].text if canary.expected_chunks else None
-    typer.echo(f"\n{number} of {of}: {plain(canary.query)}\n  {plain(text or '')}")
+    turns = "".join(f"{plain(one.role)}: {plain(one.content)}\n" for one in canary.history)
+    asked = ", ".join(f"{plain(name)}: {plain(value)}" for name, value in canary.vars.items())
+    query = f"{turns}{plain(canary.query)}{f' (asked as {asked})' if asked else ''}"
+    typer.echo(f"\n{number} of {of}: {query}\n  {plain(text or '')}")
     while True:
         try:
             said = str(typer.prompt("Accept? y, n, or q to stop", default="y")).strip().lower()[:1]

@@ -17,7 +17,7 @@ from sqlalchemy import Connection
 from app.annotation.tables import annotations, tasks
 from app.answers.documents import FeedbackEvent
 from app.answers.domain.generated import AnswerBody, Rater, RunAnswers, rater_of, unjudged_text, with_unrated
-from app.answers.domain.judges import Question, RatingBody
+from app.answers.domain.judges import Question, RatingBody, wording_of
 from app.answers.domain.trust import CalibrationBody, CheckRateView, lacking_labels
 from app.answers.tables import (
     answer_draws,
@@ -33,7 +33,7 @@ from app.answers.tables import (
 )
 from app.base.db.engine import blocks, hold_content, ids_of, insert_new, row_value, upsert, upsert_many
 from app.base.values import CorrectedRateView, Value, asdict, field
-from app.catalog.store import Definition, definition_by_id, find_definition, list_definitions
+from app.catalog.store import Definition, bodies_of, definition_by_id, find_definition, list_definitions
 from app.catalog.tables import canaries, definition_versions, definitions
 from app.records.tables import runs
 
@@ -706,7 +706,8 @@ def rated_answers(
 ) -> list[RatedRow]:
     """Read the answers to canaries of a suite of which a judge, with this model and wording, said something.
 
-    `since`: only those that a run which ended from then on gave first.
+    `since`: only those that a run which ended from then on gave first. Where a canary has variables or a conversation,
+    only what the judge said knowing them.
     """
     ended = sa.func.coalesce(runs.c.finished_at, runs.c.created_at)
     statement = (
@@ -714,6 +715,7 @@ def rated_answers(
             answers.c.id,
             answers.c.check_id,
             answers.c.canary_id,
+            answers.c.canary_version_id,
             answers.c.body,
             runs.c.finished_at,
             runs.c.created_at,
@@ -725,11 +727,16 @@ def rated_answers(
         .order_by(answers.c.id)
     )
     found = []
-    for row in connection.execute(statement):
+    answered = connection.execute(statement).all()
+    canary_of = bodies_of(connection, {row.canary_version_id for row in answered})
+    for row in answered:
         rating: RatingBody | None = json.loads(row.body)["ratings"].get(question)
         if rating is None or rating["value"] is None:
             continue
-        if (rating.get("model"), rating.get("wording")) == (model, wording):
+        canary = canary_of[row.canary_version_id]
+        in_context = bool(canary.get("vars") or canary.get("history"))
+        asked = wording_of(Question(question), in_context=True) if in_context else wording
+        if (rating.get("model"), rating.get("wording")) == (model, asked):
             at = row.finished_at or row.created_at
             found.append(row_value(RatedRow, row, at=at, value=rating["value"]))
     return found

@@ -293,7 +293,8 @@ def test_annotations_go_out_and_come_in_as_csv(store: Store) -> None:
     desk = graded(store, overlap=1.0)
     text = annotations.export_annotations(store, "truth")
     lines = list(csv.DictReader(io.StringIO(text)))
-    assert list(lines[0]) == ["canary", "chunk_id", "document", "text", "annotator", "grade"]
+    asked = ["query", "vars", "history"]
+    assert list(lines[0]) == ["canary", "chunk_id", "document", "text", "annotator", "grade", *asked]
     assert len(lines) == 2 * 36
     before = results.load_agreement(store, "truth")
     flipped = text.replace("Ann,1", "Ann,skip").replace(",Bob,", ",Cyd,")

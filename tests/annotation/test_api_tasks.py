@@ -88,7 +88,7 @@ def test_annotations_leave_and_come_as_csv(service: Api) -> None:
     grade_all(service, "Ann", 1)
     answer = service.client.get("/v1/tasks/truth/annotations")
     assert answer.headers["content-type"].startswith("text/csv")
-    assert answer.text.splitlines()[0] == "canary,chunk_id,document,text,annotator,grade"
+    assert answer.text.splitlines()[0] == "canary,chunk_id,document,text,annotator,grade,query,vars,history"
     files = {"files": {"a.csv": answer.text.replace(",Ann,", ",Bob,")}}
     stored = service.client.post("/v1/tasks/truth/annotations", json=files)
     assert stored.json() == {"annotations": 9}
@@ -99,7 +99,7 @@ def test_two_grades_of_a_chunk_by_one_person_in_a_file_are_refused_with_both_lin
     service.pooled_task()
     grade_all(service, "Ann", 1)
     lines = service.client.get("/v1/tasks/truth/annotations").text.replace(",Ann,", ",Bob,").splitlines()
-    again = lines[1].removesuffix(",1") + ",0"
+    again = lines[1].replace(",Bob,1,", ",Bob,0,")
     files = {"files": {"a.csv": "\n".join([*lines, lines[2], again]) + "\n"}}
     answer = service.client.post("/v1/tasks/truth/annotations", json=files)
     (error,) = answer.json()["errors"]
@@ -113,14 +113,16 @@ def test_an_unknown_column_of_annotations_is_told_of_the_columns_of_annotations(
     files = {"files": {"a.csv": "canary,chunk_id,annotator,grade,remarks\nx,c,Bob,1,well\n"}}
     (error,) = service.client.post("/v1/tasks/truth/annotations", json=files).json()["errors"]
     assert error["message"] == (
-        "unknown column 'remarks'; remove it. There are: canary, chunk_id, document, text, annotator, grade"
+        "unknown column 'remarks'; remove it. There are: canary, chunk_id, document, text, annotator, grade, "
+        "query, vars, history"
     )
 
 
 def test_what_an_annotator_gets_tells_nothing_of_where_it_comes_from(pooled: tuple[Api, str]) -> None:
     service, _ = pooled
     answer = service.client.get("/v1/tasks/truth/next", params={"annotator": "Bob"})
-    assert answer.json()["item"].keys() == {"id", "query", "text", "grade", "answer", "pair"}, "as of random negatives"
+    shown = {"id", "query", "vars", "history", "text", "grade", "answer", "pair"}
+    assert answer.json()["item"].keys() == shown, "as of random negatives"
     text = answer.text
     for word in ("rank", "score", "stratum", "search", "retriever", '"c1"'):
         assert word not in text

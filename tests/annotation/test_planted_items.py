@@ -200,7 +200,7 @@ def test_they_come_among_the_others_and_look_like_them(sqlite_store: Store) -> N
     assert min(places) < len(order) // 2 < max(places), "neither all first nor all last"
     for token in (*order, *annotations_left(desk)):
         item = annotations.load_item(sqlite_store, "truth", token, annotator="Ann")
-        assert item.keys() == {"id", "query", "text", "grade", "answer", "pair"}
+        assert item.keys() == {"id", "query", "vars", "history", "text", "grade", "answer", "pair"}
         assert (item["answer"], item["pair"]) == (None, None)
         assert item["query"] in QUERIES
     assert {len(token) for token in order} == {20}
@@ -262,7 +262,7 @@ def test_no_field_of_the_api_and_no_page_for_annotators_tells_them(service: Api)
     assert service.get("/v1/tasks/truth")["planted"] == 4
     fields, heard = grade_everything(service, "Ann")
     assert "What people are told of" in heard, "some are among them"
-    assert fields == {frozenset({"id", "query", "text", "grade", "answer", "pair"})}
+    assert fields == {frozenset({"id", "query", "vars", "history", "text", "grade", "answer", "pair"})}
     for word in ("planted", "known", "checks", "stratum"):
         assert word not in heard.lower()
 

@@ -246,14 +246,16 @@ def test_a_folder_without_documents_is_refused(tmp_path: Path) -> None:
 
 def test_proposals_are_accepted_one_by_one_and_lose_their_mark(tmp_path: Path) -> None:
     file, to = tmp_path / "proposals.yaml", tmp_path / "accepted.yaml"
-    body = [
+    body: list[dict[str, Any]] = [
         {"key": key, "query": f"Of {key}?", "expected_chunks": [{"text": LEAVE}], "tags": ["drafted", "proposed"]}
         for key in ("a", "b", "c", "d")
     ]
+    body[1] |= {"vars": {"tenant": "acme"}, "history": [{"role": "user", "content": "Do you ship?"}]}
     file.write_text(json.dumps({"suite": "handbook", "canaries": body}))
     told = accept(file, "--to", to, said="perhaps\n\nn\nq\n")
     assert told.exit_code == 0, told.output
     assert f"1 of 4: Of a?\n  {LEAVE}" in told.stdout
+    assert f"2 of 4: user: Do you ship?\nOf b? (asked as tenant: acme)\n  {LEAVE}" in told.stdout
     assert "1 canary in" in told.stderr
     assert "1 dropped, 2 left" in told.stderr
     assert set(canaries(file)) == {"Of c?", "Of d?"}

@@ -19,7 +19,7 @@ from app.answers.domain.judges import (
     cost,
     estimate_tokens,
 )
-from app.base.values import replace
+from app.base.values import Turn, replace
 
 NONCE = "5f1d9c3ab27e40d8"
 JUDGED = AnswerToJudge(
@@ -28,12 +28,21 @@ JUDGED = AnswerToJudge(
     answer="It lasts 24 hours.",
     expected="24 hours",
 )
+ASKED = replace(
+    JUDGED,
+    vars={"tenant": "acme", "language": "de"},
+    history=(Turn(role="user", content="Do you use tokens?"), Turn(role="assistant", content="Yes.")),
+)
 WORDINGS = MappingProxyType(
     {
         "faithful-1": "7901a324c94120a0",
         "faithfulness-1": "0dcfcc5c48ac2cda",
         "answer_relevance-1": "0128a628f66ed9b9",
         "correctness-1": "2bdc0c472dda9606",
+        "faithful-1+asked": "812e2722d63b0218",
+        "faithfulness-1+asked": "d602a2082dc84875",
+        "answer_relevance-1+asked": "05d008a2d825b9fa",
+        "correctness-1+asked": "06a02f050de908b9",
     }
 )
 """Digest of each wording that was ever shipped under a version: a changed word needs a new version and a line here."""
@@ -143,6 +152,8 @@ def test_another_wording_has_another_version(question: Question) -> None:
     ("change", "changed"),
     [
         ({"query": "another"}, set(Question)),
+        ({"vars": {"tenant": "globex"}}, set(Question)),
+        ({"history": (Turn(role="user", content="Of what?"),)}, set(Question)),
         ({"answer": "another"}, set(Question)),
         ({"contexts": ("another",)}, {Question.FAITHFUL, Question.FAITHFULNESS}),
         ({"contexts": tuple(reversed(JUDGED.contexts))}, {Question.FAITHFUL, Question.FAITHFULNESS}),
@@ -154,6 +165,40 @@ def test_the_cache_key_changes_with_what_the_question_is_about(
 ) -> None:
     other = replace(JUDGED, **change)  # type: ignore[arg-type] # fields of several types
     assert {each for each in Question if cache_key(each, JUDGED, "m") != cache_key(each, other, "m")} == changed
+
+
+@pytest.mark.parametrize("question", Question)
+def test_the_conversation_and_as_whom_a_query_is_asked_stand_before_it_in_fences_of_their_own(
+    question: Question,
+) -> None:
+    prompt, plain = build_prompt(question, ASKED, NONCE), build_prompt(question, JUDGED, NONCE)
+    texts = fenced_texts(prompt)
+    asked = {
+        "asked as": "tenant: acme\nlanguage: de",
+        "turn 1": "user: Do you use tokens?",
+        "turn 2": "assistant: Yes.",
+    }
+    assert [*texts.items()] == [*asked.items(), *fenced_texts(plain).items()]
+    assert "read the query as what is said next" in prompt.system
+    assert "conversation" not in plain.system
+    assert (plain.version, prompt.version) == (VERSIONS[question], f"{VERSIONS[question]}+asked")
+    digest = hashlib.sha256(json.dumps([prompt.system, prompt.user]).encode()).hexdigest()[:16]
+    assert WORDINGS[prompt.version] == digest
+
+
+@given(st.text(), st.text(), st.text())
+def test_what_strangers_say_before_a_query_stays_within_its_fence(role: str, content: str, value: str) -> None:
+    turn = Turn(role=role, content=content)
+    prompt = build_prompt(Question.FAITHFUL, replace(JUDGED, history=(turn,), vars={"tenant": value}), NONCE)
+    texts = fenced_texts(prompt)
+    assert (texts["turn 1"], texts["asked as"]) == (f"{role}: {content}", f"tenant: {value}")
+    assert list(texts)[2:] == ["query", "context 1", "context 2", "answer"]
+
+
+def test_the_cache_key_of_a_query_that_is_asked_alone_stays_what_it_was() -> None:
+    texts = [["query", "q"], ["context 1", "c"], ["answer", "a"]]
+    known = hashlib.sha256(json.dumps(["faithful-1", "m", *texts]).encode()).hexdigest()
+    assert cache_key(Question.FAITHFUL, AnswerToJudge(query="q", contexts=("c",), answer="a"), "m") == known
 
 
 def test_the_cache_key_tells_questions_models_and_boundaries_of_texts_apart() -> None:

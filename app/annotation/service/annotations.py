@@ -20,11 +20,21 @@ from app.annotation.domain.agreement import (
 from app.annotation.domain.pools import HELD_SECONDS, LABEL_QUESTIONS, PACE_OF, PoolItem, next_of, pace, text_key
 from app.annotation.service.tasks import find_task
 from app.annotation.store import task_rows as rows
-from app.annotation.store.task_rows import AnnotationRow, ItemRow, PairItem, TaskCanary, TaskRow, defer_results
+from app.annotation.store.task_rows import (
+    AnnotationRow,
+    AnswerItem,
+    ItemRow,
+    PairItem,
+    TaskCanary,
+    TaskRow,
+    asked_of,
+    defer_results,
+)
 from app.annotation.views import (
     AdoptedCanary,
     AdoptionView,
     AnswerContext,
+    AskedView,
     DisagreementView,
     ItemView,
     LeftOutCanary,
@@ -210,7 +220,16 @@ def _view(connection: Connection, task: TaskRow, item: ItemRow, grade: int | Non
     if item.canary_id is None:
         pair = rows.read_pair_items(connection, item.task_id, item_id=item.id)[item.id]
         sides: PairContext = {"left": list(pair.left), "right": list(pair.right)}
-        return {"id": item.token, "query": pair.query, "text": "", "grade": grade, "answer": None, "pair": sides}
+        return {
+            "id": item.token,
+            "query": pair.query,
+            "vars": {},
+            "history": [],
+            "text": "",
+            "grade": grade,
+            "answer": None,
+            "pair": sides,
+        }
     canary = rows.find_task_canary(connection, item.task_id, item.canary_id)
     assert canary is not None  # noqa: S101 - an item is of a canary of its task
     beside = rows.read_answer_items(connection, item.task_id, item_id=item.id).get(item.id)
@@ -222,14 +241,23 @@ def _view(connection: Connection, task: TaskRow, item: ItemRow, grade: int | Non
             "expected_answer": beside.expected if question.expected else None,
             "contexts": list(beside.contexts) if question.contexts else [],
         }
+    query, asked = _query_of(canary, beside)
     return {
         "id": item.token,
-        "query": str(canary.body["query"]) if beside is None else beside.query,
+        "query": query,
+        **asked,
         "text": item.text,
         "grade": grade,
         "answer": context,
         "pair": None,
     }
+
+
+def _query_of(canary: TaskCanary, beside: AnswerItem | None) -> tuple[str, AskedView]:
+    """Return what an item was retrieved or answered for: of an answer, the query as it was then."""
+    if beside is None:
+        return str(canary.body["query"]), asked_of(canary.body)
+    return beside.query, asked_of(canary.body) if beside.asked is None else beside.asked
 
 
 def export_annotations(store: Store, slug: str, *, by_judge: bool = False) -> str:
@@ -239,8 +267,9 @@ def export_annotations(store: Store, slug: str, *, by_judge: bool = False) -> st
     """
     with store.read() as connection:
         task = find_task(connection, slug)
-        keys = {one.canary_id: one.key for one in rows.list_task_canaries(connection, task.id)}
+        canaries = {one.canary_id: one for one in rows.list_task_canaries(connection, task.id)}
         items = {item.id: item for item in rows.list_items(connection, task.id) if item.known_grade is None}
+        beside = rows.read_answer_items(connection, task.id)
         said = [
             row
             for row in rows.list_annotations(connection, task.id)
@@ -249,15 +278,23 @@ def export_annotations(store: Store, slug: str, *, by_judge: bool = False) -> st
     said.sort(key=lambda row: (items[row.item_id].canary_id or 0, items[row.item_id].token, row.annotator))
     return write_annotations(
         AnnotationLine(
-            canary="" if item.canary_id is None else keys[item.canary_id],
+            canary="" if item.canary_id is None else canaries[item.canary_id].key,
             chunk_id=next(iter(item.chunk_ids), ""),
             document=item.document or "",
             text=item.text,
             annotator=row.annotator,
             grade=row.grade,
+            query=query,
+            vars=", ".join(f"{name}: {value}" for name, value in asked["vars"].items()),
+            history="\n".join(f"{turn['role']}: {turn['content']}" for turn in asked["history"]),
         )
         for row in said
         for item in (items[row.item_id],)
+        for query, asked in (
+            ("", asked_of({}))  # a pair, whose query is one of users
+            if item.canary_id is None
+            else _query_of(canaries[item.canary_id], beside.get(item.id)),
+        )
     )
 
 
@@ -426,15 +463,21 @@ def find_disagreements(
     differ = are_sides_disputed if found.task.of_pairs else is_disputed
     disputed = [item for item in found.items if differ(found.grades_of(item.id))]
     disputed.sort(key=lambda item: (item.id in found.adjudicated, item.canary_id or 0, item.token))
-    return [_disagreement(item, found, canaries, pairs) for item in disputed]
+    beside = rows.read_answer_items(connection, found.task.id) if found.task.of_answers and disputed else {}
+    return [_disagreement(item, found, canaries, pairs, beside.get(item.id)) for item in disputed]
 
 
 def _disagreement(
-    item: ItemRow, found: TaskGrades, canaries: Mapping[int, TaskCanary], pairs: Mapping[int, PairItem]
+    item: ItemRow,
+    found: TaskGrades,
+    canaries: Mapping[int, TaskCanary],
+    pairs: Mapping[int, PairItem],
+    beside: AnswerItem | None,
 ) -> DisagreementView:
     """Return a disputed item with its canary, query and text, of a pair both sides, and everybody's grade."""
     canary = None if item.canary_id is None else canaries[item.canary_id]
-    query, text, pair = "" if canary is None else str(canary.body["query"]), item.text, pairs.get(item.id)
+    query, asked = ("", asked_of({})) if canary is None else _query_of(canary, beside)
+    text, pair = item.text, pairs.get(item.id)
     if canary is None and pair is not None:
         sides = (("Left:", pair.left), ("Right:", pair.right))
         query, text = pair.query, "\n\n".join(f"{name}\n{chr(10).join(texts) or 'No hits'}" for name, texts in sides)
@@ -442,6 +485,7 @@ def _disagreement(
         "id": item.token,
         "canary": None if canary is None else canary.key,
         "query": query,
+        **asked,
         "text": text,
         "document": item.document,
         "grades": {

@@ -24,13 +24,13 @@ from app.annotation.tables import (
     task_items,
     tasks,
 )
-from app.annotation.views import TaskState
+from app.annotation.views import AskedView, TaskState, TurnView
 from app.base.db.engine import blocks, insert_new, insert_one, row_value
 from app.base.db.rows import row_table
 from app.base.jobs import defer
 from app.base.jobs.values import JobKind, NewJob
 from app.base.values import Value
-from app.catalog.store import list_canary_heads, read_body
+from app.catalog.store import bodies_of, list_canary_heads, read_body
 from app.catalog.tables import canaries, canary_versions, definitions
 
 
@@ -66,6 +66,12 @@ class TaskRow(Value):
         if self.pool_requested_at is None:
             return TaskState.CREATED
         return TaskState.POOLING if self.pooled_at is None else TaskState.POOLED
+
+
+def asked_of(body: Mapping[str, Any]) -> AskedView:
+    """Return as whom and within which conversation a canary of this body asks."""
+    turns = [TurnView(role=one["role"], content=one["content"]) for one in body.get("history") or ()]
+    return {"vars": dict(body.get("vars") or {}), "history": turns}
 
 
 class TaskCanary(Value):
@@ -642,6 +648,8 @@ class AnswerItem(Value):
     query: str
     expected: str | None
     contexts: Sequence[str]
+    asked: AskedView | None = None
+    """By the version of the canary; None = not read from there, or an older release has drawn the answer."""
 
 
 class DrawnAnswer(Value):
@@ -660,18 +668,30 @@ def save_answers(connection: Connection, task_id: int, drawn: Sequence[DrawnAnsw
     insert_new(connection, task_canaries, columns, canaries)
     insert_items(connection, task_id, [one.item for one in drawn])
     ids = ids_by_token(connection, task_id)
+    canary_of = bodies_of(connection, {one.canary_version_id for one in drawn})
     rows = [
-        (ids[one.item.token], one.beside.query, one.beside.expected, json.dumps(list(one.beside.contexts)))
+        (
+            ids[one.item.token],
+            one.beside.query,
+            one.beside.expected,
+            json.dumps(list(one.beside.contexts)),
+            json.dumps(asked_of(canary_of[one.canary_version_id])),
+        )
         for one in drawn
     ]
-    insert_new(connection, answer_items, ("item_id", "query", "expected", "contexts"), rows)
+    insert_new(connection, answer_items, ("item_id", "query", "expected", "contexts", "asked"), rows)
     return ids
 
 
 def read_answer_items(connection: Connection, task_id: int, *, item_id: int | None = None) -> Mapping[int, AnswerItem]:
     """Return what is seen beside the answers of a task, or beside one of them, by item."""
     return {
-        row.item_id: row_value(AnswerItem, row, contexts=json.loads(row.contexts))
+        row.item_id: row_value(
+            AnswerItem,
+            row,
+            contexts=json.loads(row.contexts),
+            asked=None if row.asked is None else json.loads(row.asked),
+        )
         for row in _beside_items(connection, answer_items, task_id, item_id)
     }
 

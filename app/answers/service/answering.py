@@ -30,7 +30,6 @@ from app.answers.domain.generated import (
     summarise,
 )
 from app.answers.domain.judges import (
-    VERSIONS,
     AnswerToJudge,
     AskJudge,
     Judge,
@@ -45,6 +44,7 @@ from app.answers.domain.judges import (
     cost,
     estimate_tokens,
     read_rating,
+    wording_of,
 )
 from app.answers.domain.trust import correct_rate
 from app.answers.store import JudgeDay, NewAnswer, StagedAnswer, confirmed_of_run, confirmed_of_runs, digest
@@ -258,7 +258,7 @@ def _finish(store: Store, found: AnswerRound, rated: Sequence[RatedAnswer], *, n
             ranking_id=one.ranking_id,
             text=answer.answer.text,
             judge_id=found.judge_id,
-            body=answer_body(answer, found.judge),
+            body=answer_body(answer, found.judge, one.canary),
         )
         for one, answer in zip(found.subjects, rated, strict=True)
     ]
@@ -518,7 +518,12 @@ class JudgeInUse(Value):
         """Return the answers with the judge's ratings; of those left when it is `stopping`, without."""
         judged = {
             place: AnswerToJudge(
-                query=canary.query, contexts=contexts, answer=rated.answer.text, expected=canary.expected_answer
+                query=canary.query,
+                contexts=contexts,
+                answer=rated.answer.text,
+                expected=canary.expected_answer,
+                vars=canary.vars,
+                history=canary.history,
             )
             for place, (canary, contexts, rated) in enumerate(answers)
             if rated.answer.text is not None
@@ -660,7 +665,7 @@ def contexts_of(ranking: Ranking, k: int) -> tuple[str, ...]:
     return tuple(text for text in ranking.texts[:k] if text is not None)
 
 
-def answer_body(rated: RatedAnswer, judge: Judge | None) -> AnswerBody:
+def answer_body(rated: RatedAnswer, judge: Judge | None, canary: Canary) -> AnswerBody:
     """Return what is stored of an answer besides its text; ratings name the model and the wording they depend on."""
     model = "" if judge is None else judge.model
     return {
@@ -669,7 +674,11 @@ def answer_body(rated: RatedAnswer, judge: Judge | None) -> AnswerBody:
         "utilisation": rated.utilisation,
         "chunks_used": rated.chunks_used,
         "ratings": {
-            str(question): {**rating_body(rating), "model": model, "wording": VERSIONS[question]}
+            str(question): {
+                **rating_body(rating),
+                "model": model,
+                "wording": wording_of(question, in_context=bool(canary.vars or canary.history)),
+            }
             for question, rating in rated.ratings.items()
         },
     }

@@ -124,7 +124,7 @@ class Coalmine:
 
     # --- made by generate.py: a method for each operation of the API ---
 
-    DESCRIPTION = "c02f25bdb533d289a03835627a718b1883fb1f0c36ded7560fd25ab30293d93b"
+    DESCRIPTION = "1902375b1d912ad8c2328107ce3c65c98cef19b6e58e6302d8b051a1bbf04195"
 
     def livez(self) -> str:
         """Return that the process answers."""

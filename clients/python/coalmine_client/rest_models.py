@@ -306,21 +306,6 @@ class DifferentPairPage(TypedDict):
     next: str | None
 
 
-class Disagreement(TypedDict):
-    id: str
-    canary: str | None
-    query: str
-    text: str
-    document: str | None
-    grades: dict[str, int]
-    adjudicated: int | None
-
-
-class DisagreementPage(TypedDict):
-    items: list[Disagreement]
-    next: str | None
-
-
 class DrawnAnswers(TypedDict):
     judge: str
     question: str
@@ -1876,6 +1861,11 @@ class TrialScorer(TypedDict):
 Trigger: TypeAlias = Literal["schedule", "api", "update", "cli", "page"]
 
 
+class Turn(TypedDict):
+    role: str
+    content: str
+
+
 class TurnDocument(TypedDict):
     role: str
     content: str
@@ -2317,6 +2307,23 @@ class DiagnosisEvidence(TypedDict):
     score_at_k: NotRequired[float]
 
 
+class Disagreement(TypedDict):
+    vars: dict[str, str]
+    history: list[Turn]
+    id: str
+    canary: str | None
+    query: str
+    text: str
+    document: str | None
+    grades: dict[str, int]
+    adjudicated: int | None
+
+
+class DisagreementPage(TypedDict):
+    items: list[Disagreement]
+    next: str | None
+
+
 class DrawnAnswersDocument(TypedDict):
     judge: str
     question: Question
@@ -2509,6 +2516,8 @@ class InterleavingPage(TypedDict):
 
 
 class Item(TypedDict):
+    vars: dict[str, str]
+    history: list[Turn]
     id: str
     query: str
     text: str

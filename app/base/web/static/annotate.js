@@ -35,6 +35,24 @@
     at("beside").scrollTop = 0;
   };
 
+  const word = (text, quiet) => Object.assign(document.createElement("span"), {
+    textContent: text, className: quiet ? "quiet" : "",
+  });
+
+  const showAsked = ({ vars, history: turns }) => {
+    at("turns").replaceChildren(
+      ...turns.map(({ role, content }) => {
+        const turn = document.createElement("li");
+        turn.append(word(`${role}:`, true), " ", word(content));
+        return turn;
+      }),
+    );
+    at("conversation").hidden = !turns.length;
+    const asked = Object.entries(vars).map(([name, value]) => `${name}: ${value}`);
+    at("vars").textContent = asked.join(", ");
+    at("asked-as").hidden = !asked.length;
+  };
+
   const showPair = (pair) => {
     for (const side of ["left", "right"]) {
       at(side).replaceChildren(
@@ -54,6 +72,7 @@
     if (found.item) {
       token.value = item;
       at("query").textContent = found.item.query;
+      showAsked(found.item);
       at("text").textContent = found.item.text;
       at("chunk").scrollTop = 0;
       if (found.item.answer) showBeside(found.item.answer);
