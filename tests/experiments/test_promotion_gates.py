@@ -689,6 +689,8 @@ def test_a_loss_that_the_judge_shows_is_not_undone_by_labels_that_are_too_few(
     found = judged({"faithfulness": corrected}, answers=200)
     decision = decide_promotion("no runs", found, "no experiment is set", {})
     assert decision.gates[1].result is result
+    whose = "(corrected, which shows it, and labels do not rule it out)"
+    assert (whose in decision.gates[1].reason) is (result is GateResult.FAIL)
     refuted = replace(corrected, low=-0.04, high=0.1)
     found = judged({"faithfulness": refuted}, answers=200)
     rail = GuardEvidence(name="faithfulness", allowed_loss=0.05, found=found.measures["faithfulness"])

@@ -103,7 +103,9 @@ def test_harm_counts_in_every_promotion_of_the_same_checks(users: Users) -> None
     for experiment in ("nobody", None):
         second = users.promote("second", current=CHECK, candidate="candidate", experiment=experiment)
         exposure = second["gates"][2]
-        assert said in exposure.reason
+        assert (exposure.evidence, exposure.result, second["state"]) == ("fail", "fail", "stopped")
+        assert exposure.reason.startswith("no difference is shown (no ")
+        assert f"), but {said}" in exposure.reason
         assert exposure.losses["users"][1] < 0
         with pytest.raises(ForbiddenError):
             waive(users, GateName.EXPOSURE, slug="second")
@@ -534,3 +536,28 @@ def test_a_waiver_that_ended_by_an_edit_does_not_come_back_with_the_new_epoch(sq
     made["retrievers"][0] = {**made["retrievers"][0], "timeout": 3}
     world.apply(made)
     assert users.promotion()["state"] == "promote", "another timeout is no other answer"
+
+
+@pytest.mark.parametrize(
+    ("edit", "says"),
+    [
+        ({"retriever": "other"}, "asked retriever 'search', and the check asks 'other' by now"),
+        ({"k": 3}, "was of k 5, which is 3 by now"),
+    ],
+)
+def test_a_check_without_a_run_says_what_it_asks_by_now_too(
+    sqlite_store: Store, edit: dict[str, Any], says: str
+) -> None:
+    made = page([canary("c1")], rules=[], hooks=[])
+    made["retrievers"] = [RETRIEVER, {**RETRIEVER, "slug": "other"}]
+    made["checks"].append({**made["checks"][0], "slug": "candidate"})
+    world = World(store=sqlite_store)
+    world.apply(made)
+    users = Users(sqlite_store, world.clock.advance(60))
+    users.split("search", "old", "new")
+    users.serve("search", {"old": 50, "new": 60})
+    world.clock.now = users.at
+    made["checks"][1] |= edit
+    world.apply(made)
+    reason = promote(users)["gates"][2].reason
+    assert reason.startswith(f"check 'candidate' {says}: users were asked about what it was before, so begin a new")

@@ -146,7 +146,10 @@ def within_margin(measures: Mapping[str, Margin], margin: float, over: str = "")
     parts = [
         f"{words} {intervals_text(some)}"
         for some, words in (
-            (lost, f"a loss of more than {bound_text(margin)} is shown{over}:"),
+            (
+                {name: _say_whose(one, margin) for name, one in lost.items()},
+                f"a loss of more than {bound_text(margin)} is shown{over}:",
+            ),
             (unknown, f"a loss of more than {bound_text(margin)} is not ruled out{over}:"),
             (kept, f"no loss of more than {bound_text(margin)}{over}:"),
         )
@@ -154,6 +157,13 @@ def within_margin(measures: Mapping[str, Margin], margin: float, over: str = "")
     ]
     result = GateResult.FAIL if lost else GateResult.INCONCLUSIVE if unknown or not kept else GateResult.PASS
     return result, "; ".join(parts) or f"nothing was measured{over}"
+
+
+def _say_whose(one: Margin, margin: float) -> Margin:
+    """Return what is lost; where the judge alone shows that, with the sentence that says so."""
+    if one.uncorrected is None or (one.high is not None and one.high <= -margin):
+        return one
+    return replace(one, basis=f"{one.basis}, which shows it, and labels do not rule it out")
 
 
 def _is_lost(one: Margin, margin: float) -> bool:

@@ -264,7 +264,7 @@ def _say_void(waiver: Waiver | None, changed: Sequence[str], edits: Sequence[str
         return ""
     if waiver.found and any(one not in waiver.found for one in changed):
         return "it was given before a check was changed"
-    return f"it was given before a check was changed ({listed(edits)} then)" if edits else ""
+    return f"it was given before a check was changed ({listed(edits)})" if edits else ""
 
 
 def _offline_losses(found: OfflineEvidence | str) -> Losses:
@@ -651,7 +651,7 @@ def _decide_judge(found: JudgeEvidence | str) -> tuple[GateResult, str]:
 def _decide_exposure(found: ExposureEvidence | str, guards: Sequence[GuardFinding]) -> tuple[GateResult, str]:
     """Pass where users are served better and every guard rail holds; fail where they are not, or one is broken.
 
-    Nor does it pass where users of another experiment are served worse: which of both is true is not known.
+    It fails too where users of another experiment are served worse: which of both is true is not known.
     """
     if isinstance(found, str):
         return GateResult.INCONCLUSIVE, found
@@ -664,14 +664,14 @@ def _decide_users(found: ExposureEvidence, guards: Sequence[GuardFinding]) -> tu
         return GateResult.FAIL, "; ".join([*found.asked_otherwise, found.reason])
     broken = [guard.reason for guard in guards if guard.result is GateResult.FAIL]
     elsewhere = [one.told for one in found.elsewhere]
-    if broken or (found.is_better and elsewhere):
+    if broken or elsewhere:
         than = _BETTER if found.is_better else "no difference is shown"
         but = "; ".join([*broken, *elsewhere, *_harm_before(found), *_asked_otherwise(found, broken)])
         return GateResult.FAIL, f"{than} ({found.reason}), but {but}"
     if not found.is_better:
         told = found.mismatch or found.within is not None
         power = [] if told else [found.power]
-        parts = [*found.asked_otherwise, found.reason, *power, found.harm_before, *elsewhere]
+        parts = [*found.asked_otherwise, found.reason, *power, found.harm_before]
         return GateResult.INCONCLUSIVE, "; ".join(part for part in parts if part)
     return _decide_better(found, guards)
 

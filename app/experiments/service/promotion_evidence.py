@@ -113,7 +113,8 @@ def _changed_since(connection: Connection, check: Definition, at: int) -> Iterat
         older = [version for when, version in made if when <= at]
         if one.version_id not in older:
             yield from filter(
-                None, (_differs(one, check, catalog.version_body(connection, was).body) for was in older[-1:])
+                None,
+                (_differs(one, check, catalog.version_body(connection, was).body, by_now=True) for was in older[-1:]),
             )
 
 
@@ -167,14 +168,20 @@ def _other_versions(connection: Connection, check: Definition, epoch: EpochRow, 
                 yield f"while users came, from {from_us(at):%Y-%m-%d %H:%M} UTC on, check '{check.slug}' {how}"
 
 
-def _differs(one: Definition, check: Definition, then: Mapping[str, Any]) -> str:
-    """Say how a version of a check, or of its retriever, asked something else than it does by now; else empty."""
+def _differs(one: Definition, check: Definition, then: Mapping[str, Any], *, by_now: bool = False) -> str:
+    """Say how a version of a check, or of its retriever, asked something else than it does by now; else empty.
+
+    With `by_now` it says of a check what that is.
+    """
     if one is not check:
         changed = answers_changed(then, one.body)
         return f"asked retriever '{one.slug}' with another {listed(changed)}" if changed else ""
+    now = one.body
+    also = {name: f", which is {now.get(name)} by now" if by_now else "" for name in DEPTHS}
+    asks = f", and the check asks '{now['retriever']}' by now" if by_now else ""
     was = [
-        *([f"asked retriever '{then['retriever']}'"] if then["retriever"] != one.body["retriever"] else []),
-        *(f"was of {name} {then[name]}" for name in DEPTHS if then.get(name) != one.body.get(name)),
+        *([f"asked retriever '{then['retriever']}'{asks}"] if then["retriever"] != now["retriever"] else []),
+        *(f"was of {name} {then[name]}{also[name]}" for name in DEPTHS if then.get(name) != now.get(name)),
     ]
     return listed(was)
 
