@@ -1,6 +1,4 @@
 """Coalmine: standing queries with known answers, asked again and again, so that a regression is noticed early."""
 
-from importlib.metadata import version
-
-__version__ = version("coalmine")
+__version__ = "0.1.0"
 USER_AGENT = f"coalmine/{__version__}"

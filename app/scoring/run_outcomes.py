@@ -7,12 +7,10 @@ Live and resumed runs, the gate, re-scoring, trials and history call `evaluate`.
 runs, so it is passed in as a fact; the detector needs the scores, so `score` can be called first.
 """
 
-import dataclasses
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from itertools import islice
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,6 +31,7 @@ from app.base.limits import merge_slowings, slowing_text
 from app.base.values import (
     Aggregates,
     Answer,
+    Confidential,
     EmbedderChange,
     Outcome,
     Ranking,
@@ -265,9 +264,10 @@ class RunScores(Value):
     """How the texts of the same chunks changed since canaries were whole."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunOutcome:
+class RunOutcome(Confidential):
     """The outcome of a run. Positions count along its canaries."""
+
+    hidden: ClassVar = ("results",)
 
     verdict: Verdict
     reasons: list[str]
@@ -283,7 +283,7 @@ class RunOutcome:
     """Reasons of the canaries in this run, as bits by position."""
     lasting_reasons: NDArray[np.int64]
     """The same with the reasons about relevance as of its last measurement."""
-    results: ScoredRankings = dataclasses.field(repr=False)
+    results: ScoredRankings
     """Of the rankings that were judged."""
     is_worse: bool = False
     """Whether a rule about what canaries find is broken."""
@@ -295,7 +295,7 @@ class RunOutcome:
         """
         if detail and any(one.startswith(detail) for one in self.reasons):
             return self
-        return dataclasses.replace(self, reasons=[*self.reasons, cause])
+        return replace(self, reasons=[*self.reasons, cause])
 
     @property
     def degraded(self) -> NDArray[np.intp]:
