@@ -1,7 +1,7 @@
 """Notifications of a check's incidents: writes the incidents, their deliveries, or why a change is not sent.
 
 It runs inside the transaction that changed the alerts; `plan_notifications` of the domain decides, from rows.
-Acknowledging an alert, which receivers that support it are sent, stands at the end.
+Then acknowledging an alert, which receivers that support it are sent; at the end the data of a notice.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -10,6 +10,9 @@ from functools import partial
 from typing import Any
 
 from app.alerts import store as alerts
+from app.alerts.domain.advice import alert_advice
+from app.alerts.domain.incidents import incident_title
+from app.alerts.domain.rules import watches_answers
 from app.alerts.domain.state import (
     NON_REPEATING,
     OPEN,
@@ -22,20 +25,26 @@ from app.alerts.domain.state import (
     Suppression,
     class_of,
     dedupe_keys,
+    is_about_canaries,
     plan_notifications,
     reminder_due,
 )
-from app.alerts.domain.views import AlertState, TransitionType
+from app.alerts.domain.summaries import AlertFacts, alert_summary, answer_changes_text
+from app.alerts.domain.views import AlertState, ChangedCanary, TransitionType, all_lost_text
+from app.alerts.service.evidence import FleetEvidence
+from app.alerts.service.shown_alerts import Links, explained, facts_at, filled_links
 from app.alerts.silences.service import silence_members, silences_of
 from app.alerts.store import AlertRow
 from app.base.db.engine import Connection, Store, from_us, to_us
 from app.base.errors import ConflictError, NotFoundError
+from app.base.texts import LATENCY_NAMES
 from app.base.values import DeliveryState, RuleKind, Severity, Value, field, replace
+from app.base.views import rounded_or_none, time_text, view_of
 from app.catalog import store as catalog
 from app.catalog.documents.check_documents import CheckDocument
 from app.catalog.store import Definition
 from app.hooks import store as outbox
-from app.hooks.domain import ACKNOWLEDGING
+from app.hooks.domain import ACKNOWLEDGING, NoticeAlert, NoticeData
 from app.hooks.store import DeliveryRow
 
 NEWS_PREFIX = "alert."
@@ -400,3 +409,96 @@ def _enqueue_acknowledgement(connection: Connection, incident_id: int, transitio
                 alert_id=reached[hook.id],
                 at=at,
             )
+
+
+# --- the data of a notice ------------------------------------------------------------------------------------
+
+
+def notice_data(connection: Connection, incident_id: int, transition_id: int, kind: str, links: Links) -> NoticeData:
+    """Return the data of an incident; `rule`, measure, value and canaries are of the alert of the transition."""
+    incident = alerts.find_incident(connection, incident_id)
+    assert incident is not None  # noqa: S101 - it goes with its deliveries
+    transition = alerts.find_transition(connection, transition_id)
+    alert = alerts.find_alert(connection, transition.alert_id)
+    assert alert is not None  # noqa: S101 - the transition's foreign key
+    # An opening or escalation has its severity of then, however late it is sent; it never falls within an incident.
+    severity = transition.severity if kind in _GRAVE_AS_ITS_TRANSITION else incident.severity
+    check = catalog.definition_by_id(connection, alert.check_id)
+    facts, run, explanation = facts_at(connection, alert, transition)
+    evidence = transition.evidence
+    about_canaries = is_about_canaries(alert.kind, evidence.get("measure"), evidence.get("answers"))
+    listed = transition.evidence.get("canaries", []) if about_canaries else []
+    degraded = [_worst(canary, explanation) for canary in listed]
+    degraded.sort(key=lambda canary: canary["persistent"] is False)  # canaries that were healthy on retry come last
+    bad = kind != "alert.resolved"
+    is_measured = alert.kind != RuleKind.REGRESSION  # the evidence of a detector is no measure
+    # The notice is about the incident, which may be older than the alert of the transition.
+    facts = replace(facts, opened_at=from_us(incident.opened_at))
+    of_incident = replace(facts, change=TransitionType(kind.removeprefix("alert.")))
+    return {
+        "incident_id": str(incident.id),
+        "class": incident.incident_class,
+        "alerts": [
+            view_of(NoticeAlert, one, alert_id=str(one.id), rule=one.rule_key)
+            for one in alerts.alerts_of_incident(connection, incident_id)
+        ],
+        "alert_id": str(incident.alert_id),
+        "dedupe_key": incident.dedupe_key,
+        "severity": severity,
+        "title": incident_title(of_incident),
+        "summary": alert_summary(facts),
+        "advice": alert_advice(facts) or None,
+        "lost": (all_lost_text(degraded, transition.evidence.get("changed")) or None) if bad else None,
+        "reason": transition.reason,
+        "check": alert.check,
+        "suite": check.body["suite"],
+        "retriever": check.body["retriever"],
+        "rule": alert.rule_key,
+        "kind": alert.kind,
+        "scope": alert.scope,
+        "opened_at": time_text(incident.opened_at),
+        "resolved_at": time_text(incident.resolved_at),
+        "run_id": str(run.id) if run is not None else None,
+        "health_score": rounded_or_none(run.aggregates.get("health_score")) if run is not None else None,
+        "coverage": rounded_or_none(run.aggregates.get("coverage")) if run is not None else None,
+        "found": facts.found,
+        "measure": LATENCY_NAMES[facts.percentile]
+        if alert.kind in {RuleKind.LATENCY, RuleKind.SLOWER}
+        else transition.evidence.get("measure"),
+        "value": rounded_or_none(facts.value) if is_measured else None,
+        "corrected": facts.corrected,
+        "beside": facts.beside,
+        "uncalibrated": facts.uncalibrated,
+        "self_judged": facts.self_judged,
+        "pooled_recall": list(facts.pooled_recall),
+        "threshold": rounded_or_none(facts.threshold) if is_measured else None,
+        "baseline": rounded_or_none(facts.baseline) if is_measured else None,
+        "degraded_queries": [canary["query"] for canary in degraded],
+        "degraded": degraded,
+        "degraded_total": run.degraded if run is not None else None,
+        "changed_total": transition.evidence.get("changed") if about_canaries else None,
+        "failing_before": transition.evidence.get("failing_before") if about_canaries else None,
+        "recovered_on_retry": facts.changed.recovered_on_retry if facts.changed is not None and bad else None,
+        "causes": _causes(facts) if bad else None,
+        "answers": facts.answers if bad else None,
+        "fleet": explanation.fleet_view if explanation is not None and bad else None,
+        "since": facts.since if bad else None,
+        "links": filled_links(links, alert, transition.run_id),
+    }
+
+
+def _causes(facts: AlertFacts) -> str | None:
+    """Why canaries changed, or what changed with the generated answers, in one phrase; None = unknown."""
+    if watches_answers(facts.kind, facts.measure):
+        return None if facts.answers is None or not facts.answers["worse"] else answer_changes_text(facts.answers)
+    return None if facts.changed is None else facts.changed.cause or None
+
+
+_LONGEST_QUERY = 300
+_GRAVE_AS_ITS_TRANSITION = frozenset({"alert.opened", "alert.escalated"})
+
+
+def _worst(canary: ChangedCanary, explanation: FleetEvidence | None) -> ChangedCanary:
+    """One canary with its cause, as a notice has it."""
+    shown: ChangedCanary = {"lost": [], "lost_total": 0, **explained(canary, explanation)}
+    return {**shown, "query": canary["query"][:_LONGEST_QUERY]}

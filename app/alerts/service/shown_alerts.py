@@ -1,4 +1,4 @@
-"""Alerts as people see them: lists and single ones as views, with their deliveries; and the data of a notice.
+"""Alerts as people see them: lists and single ones as views, with their deliveries; and the facts of a summary.
 
 It only reads. The first half is what pages, commands and the API list; the second are the facts of a notice and of the
 summaries in a list. Their words are made in `domain.summaries`; each hook kind writes its notice in `hooks.notices`.
@@ -29,7 +29,7 @@ from app.alerts.domain.state import (
     is_interrupted,
     lead_order,
 )
-from app.alerts.domain.summaries import AlertFacts, ChangedCanaries, alert_summary, answer_changes_text
+from app.alerts.domain.summaries import AlertFacts, ChangedCanaries, alert_summary
 from app.alerts.domain.views import (
     AlertFields,
     AlertState,
@@ -44,7 +44,6 @@ from app.alerts.domain.views import (
     TransitionType,
     TransitionView,
     WorseAnswers,
-    all_lost_text,
     found_deeper,
 )
 from app.alerts.service.changes import edits_since
@@ -58,7 +57,7 @@ from app.alerts.service.evidence import (
 from app.alerts.store import AlertFilter, AlertRow, IncidentRow, TransitionRow
 from app.base.db.engine import Connection, Store, cached_of_run, from_us
 from app.base.errors import NotFoundError
-from app.base.texts import LATENCY_NAMES, counted, found_text
+from app.base.texts import counted, found_text
 from app.base.values import (
     Cause,
     DeliveryState,
@@ -73,12 +72,12 @@ from app.base.values import (
     field,
     replace,
 )
-from app.base.views import id_text, rounded_or_none, time_text, view_of
+from app.base.views import id_text, time_text, view_of
 from app.catalog import store as catalog
 from app.catalog.domain import recall_label
 from app.diagnosis.store import MarkRow, marks_before
 from app.hooks import store as outbox
-from app.hooks.domain import AttemptView, DeliveryView, NoticeAlert, NoticeData, NoticeLinks
+from app.hooks.domain import AttemptView, DeliveryView, NoticeLinks
 from app.hooks.store import AttemptRow, DeliveryRow
 from app.records.store import run_rows
 from app.records.store.run_rows import RunRow
@@ -367,7 +366,7 @@ def lines(
     ]
 
 
-# --- the data of a notice, and the facts of a summary --------------------------------------------------------
+# --- the facts of a notice and of a summary ------------------------------------------------------------------
 
 
 class Links(Value):
@@ -376,96 +375,6 @@ class Links(Value):
     public_url: str
     dashboard_url: str | None = None
     runbook_url: str | None = None
-
-
-def notice_data(connection: Connection, incident_id: int, transition_id: int, kind: str, links: Links) -> NoticeData:
-    """Return the data of an incident; `rule`, measure, value and canaries are of the alert of the transition."""
-    incident = alerts.find_incident(connection, incident_id)
-    assert incident is not None  # noqa: S101 - it goes with its deliveries
-    transition = alerts.find_transition(connection, transition_id)
-    alert = alerts.find_alert(connection, transition.alert_id)
-    assert alert is not None  # noqa: S101 - the transition's foreign key
-    # An opening or escalation has its severity of then, however late it is sent; it never falls within an incident.
-    severity = transition.severity if kind in _GRAVE_AS_ITS_TRANSITION else incident.severity
-    check = catalog.definition_by_id(connection, alert.check_id)
-    facts, run, explanation = _facts_at(connection, alert, transition)
-    evidence = transition.evidence
-    about_canaries = is_about_canaries(alert.kind, evidence.get("measure"), evidence.get("answers"))
-    listed = transition.evidence.get("canaries", []) if about_canaries else []
-    degraded = [_worst(canary, explanation) for canary in listed]
-    degraded.sort(key=lambda canary: canary["persistent"] is False)  # canaries that were healthy on retry come last
-    bad = kind != "alert.resolved"
-    is_measured = alert.kind != RuleKind.REGRESSION  # the evidence of a detector is no measure
-    # The notice is about the incident, which may be older than the alert of the transition.
-    facts = replace(facts, opened_at=from_us(incident.opened_at))
-    of_incident = replace(facts, change=TransitionType(kind.removeprefix("alert.")))
-    return {
-        "incident_id": str(incident.id),
-        "class": incident.incident_class,
-        "alerts": [
-            view_of(NoticeAlert, one, alert_id=str(one.id), rule=one.rule_key)
-            for one in alerts.alerts_of_incident(connection, incident_id)
-        ],
-        "alert_id": str(incident.alert_id),
-        "dedupe_key": incident.dedupe_key,
-        "severity": severity,
-        "title": incident_title(of_incident),
-        "summary": alert_summary(facts),
-        "advice": alert_advice(facts) or None,
-        "lost": (all_lost_text(degraded, transition.evidence.get("changed")) or None) if bad else None,
-        "reason": transition.reason,
-        "check": alert.check,
-        "suite": check.body["suite"],
-        "retriever": check.body["retriever"],
-        "rule": alert.rule_key,
-        "kind": alert.kind,
-        "scope": alert.scope,
-        "opened_at": time_text(incident.opened_at),
-        "resolved_at": time_text(incident.resolved_at),
-        "run_id": str(run.id) if run is not None else None,
-        "health_score": rounded_or_none(run.aggregates.get("health_score")) if run is not None else None,
-        "coverage": rounded_or_none(run.aggregates.get("coverage")) if run is not None else None,
-        "found": facts.found,
-        "measure": LATENCY_NAMES[facts.percentile]
-        if alert.kind in {RuleKind.LATENCY, RuleKind.SLOWER}
-        else transition.evidence.get("measure"),
-        "value": rounded_or_none(facts.value) if is_measured else None,
-        "corrected": facts.corrected,
-        "beside": facts.beside,
-        "uncalibrated": facts.uncalibrated,
-        "self_judged": facts.self_judged,
-        "pooled_recall": list(facts.pooled_recall),
-        "threshold": rounded_or_none(facts.threshold) if is_measured else None,
-        "baseline": rounded_or_none(facts.baseline) if is_measured else None,
-        "degraded_queries": [canary["query"] for canary in degraded],
-        "degraded": degraded,
-        "degraded_total": run.degraded if run is not None else None,
-        "changed_total": transition.evidence.get("changed") if about_canaries else None,
-        "failing_before": transition.evidence.get("failing_before") if about_canaries else None,
-        "recovered_on_retry": facts.changed.recovered_on_retry if facts.changed is not None and bad else None,
-        "causes": _causes(facts) if bad else None,
-        "answers": facts.answers if bad else None,
-        "fleet": explanation.fleet_view if explanation is not None and bad else None,
-        "since": facts.since if bad else None,
-        "links": filled_links(links, alert, transition.run_id),
-    }
-
-
-def _causes(facts: AlertFacts) -> str | None:
-    """Why canaries changed, or what changed with the generated answers, in one phrase; None = unknown."""
-    if watches_answers(facts.kind, facts.measure):
-        return None if facts.answers is None or not facts.answers["worse"] else answer_changes_text(facts.answers)
-    return None if facts.changed is None else facts.changed.cause or None
-
-
-_LONGEST_QUERY = 300
-_GRAVE_AS_ITS_TRANSITION = frozenset({"alert.opened", "alert.escalated"})
-
-
-def _worst(canary: ChangedCanary, explanation: FleetEvidence | None) -> ChangedCanary:
-    """One canary with its cause, as a notice has it."""
-    shown: ChangedCanary = {"lost": [], "lost_total": 0, **explained(canary, explanation)}
-    return {**shown, "query": canary["query"][:_LONGEST_QUERY]}
 
 
 def explained(canary: ChangedCanary, explanation: FleetEvidence | None) -> ChangedCanary:
@@ -503,7 +412,7 @@ def filled_links(links: Links, alert: AlertRow, run_id: int | None) -> NoticeLin
     }
 
 
-def _facts_at(
+def facts_at(
     connection: Connection, alert: AlertRow, transition: TransitionRow
 ) -> tuple[AlertFacts, RunRow | None, FleetEvidence | None]:
     """Return the facts of an alert at a transition, the run of that, and what explains it where it is of canaries."""
@@ -661,7 +570,7 @@ def recovery_summary(connection: Connection, row: AlertRow, changes: Sequence[Tr
     last = changes[-1] if changes else None
     if last is None or last.type != TransitionType.RESOLVED or row.opened_at is None:
         return None
-    return alert_summary(replace(_facts_at(connection, row, last)[0], dated=True))
+    return alert_summary(replace(facts_at(connection, row, last)[0], dated=True))
 
 
 def explained_by_alert(rows: AlertRows) -> dict[int, tuple[int, int | None]]:

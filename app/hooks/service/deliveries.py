@@ -12,8 +12,8 @@ from datetime import datetime
 from random import SystemRandom
 
 from app.alerts import store as alerts
-from app.alerts.service.notifications import adopt_announced
-from app.alerts.service.shown_alerts import Links, notice_data
+from app.alerts.service.notifications import adopt_announced, notice_data
+from app.alerts.service.shown_alerts import Links
 from app.base.db.engine import Connection, Store, from_us, to_us
 from app.base.db.keys import Vault
 from app.base.errors import ConfigurationError, ConflictError, LocalResourceError, NotFoundError, StoreUnavailableError
