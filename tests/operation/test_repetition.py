@@ -11,6 +11,8 @@ from app.alerts.domain.summaries import CAUSE_WORDS
 from app.base.values import Cause
 
 APP = Path(__file__).parents[2] / "app"
+LONGEST = 800
+MOST_MODULES = 340
 
 
 def test_lists_are_cut_into_blocks_by_one_function_of_the_store() -> None:
@@ -34,6 +36,12 @@ def test_every_cause_has_its_words_in_one_table() -> None:
     tables = {str(path) for path, tree in _modules("Cause.") for node in ast.walk(tree) if _is_keyed_by(node, "Cause.")}
     assert tables == {"alerts/domain/summaries.py"}
     assert set(CAUSE_WORDS) == set(Cause)
+
+
+def test_no_module_is_longer_than_a_chapter() -> None:
+    lines = {str(path.relative_to(APP)): path.read_text("utf-8").count("\n") for path in APP.rglob("*.py")}
+    assert {name: count for name, count in lines.items() if count > LONGEST} == {}
+    assert len([name for name in lines if not name.endswith("__init__.py")]) <= MOST_MODULES
 
 
 ONCE = {
