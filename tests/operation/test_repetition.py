@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from app.alerts.domain.advice import CAUSE_ADVICE
 from app.alerts.domain.summaries import CAUSE_WORDS
 from app.base.values import Cause
 
@@ -32,10 +33,10 @@ def test_the_row_of_a_definition_is_locked_by_one_function_for_each_strength() -
     assert sorted(locks) == [("catalog/store.py", ""), ("catalog/store.py", "key_share=True")]
 
 
-def test_every_cause_has_its_words_in_one_table() -> None:
+def test_every_cause_has_its_words_in_one_table_and_its_advice_in_one() -> None:
     tables = {str(path) for path, tree in _modules("Cause.") for node in ast.walk(tree) if _is_keyed_by(node, "Cause.")}
-    assert tables == {"alerts/domain/summaries.py"}
-    assert set(CAUSE_WORDS) == set(Cause)
+    assert tables == {"alerts/domain/summaries.py", "alerts/domain/advice.py"}
+    assert set(CAUSE_WORDS) == set(CAUSE_ADVICE) == set(Cause)
 
 
 def test_no_module_is_longer_than_a_chapter() -> None:
