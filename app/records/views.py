@@ -227,6 +227,8 @@ class ReportDocument(TypedDict):
 
     run: RunDocument
     worst: list[ResultView]
+    unjudged_answers: NotRequired[str | None]
+    """Which rules watch answers that nobody judged, a clause. Of the gate, which asks no judge."""
     results: NotRequired[list[ResultView]]
     comparison: NotRequired[ReportComparison]
     """Comparison with a saved report, where the gate has one."""

@@ -14,12 +14,13 @@ from app.base.texts import UNDEFINED, code, counted, plain, prose, shorten
 from app.base.values import Category, Outcome, Value, Verdict
 from app.records.views import first_expected, why_degraded
 from app.reports.rendering.reports import (
+    answer_lines,
     comparison_lines,
     counts_line,
     failure_lines,
-    headline,
     note_lines,
     primary_table,
+    report_headline,
 )
 
 LARGEST: Final = 65_000
@@ -76,8 +77,8 @@ def _section(one: Compared, room: int) -> str:
     part = _Part(room)
     report, before = one.report, one.before
     run = report["run"]
-    part.add(f"## {_safe(headline(run))}", "")
-    part.add(*(f"- {_safe(str(reason))}" for reason in run.get("reasons") or ()))
+    part.add(f"## {_safe(report_headline(report))}", "")
+    part.add(*(f"- {_safe(str(reason))}" for reason in (*(run.get("reasons") or ()), *answer_lines(report))))
     part.add(*(f"- {_safe(line)}" for line in (*failure_lines(report), *note_lines(report))))
     part.add("", _safe(counts_line(run)))
     if before is None:

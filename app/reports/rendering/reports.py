@@ -62,7 +62,7 @@ def report_markdown(report: Mapping[str, Any]) -> str:
     """Return the report as GitHub-flavoured Markdown: verdict, reasons, failures, counts, tables."""
     run = report["run"]
     reasons = [*map(str, run.get("reasons") or ()), *answer_lines(report)]
-    parts = [f"# {prose(_headline(report))}", *(f"- {prose(reason)}" for reason in reasons)]
+    parts = [f"# {prose(report_headline(report))}", *(f"- {prose(reason)}" for reason in reasons)]
     notes = [*failure_lines(report), *note_lines(report)]
     if notes:
         parts += ["", *(f"- {prose(line)}" for line in notes)]
@@ -169,7 +169,8 @@ def answer_lines(report: Mapping[str, Any]) -> list[str]:
     return [plain(one) for one in (report.get("unwatched"), text) if one]
 
 
-def _headline(report: Mapping[str, Any]) -> str:
+def report_headline(report: Mapping[str, Any]) -> str:
+    """Return the verdict of a report in one line, with what its answers were or that nothing was measured."""
     unjudged = report.get("unjudged_answers") or ""
     some = f"were {unjudged_words(unjudged)}" if unjudged else ""
     answers = "are bad" if report.get("bad_answers") else some
@@ -593,7 +594,7 @@ def _section(report: Mapping[str, Any]) -> dict[str, object]:
     return {
         "run": run,
         "starter": starter(run["trigger"]),
-        "headline": _headline(report),
+        "headline": report_headline(report),
         "started_at": _when(run.get("started_at")),
         "finished_at": _when(run.get("finished_at")),
         "reasons": [*(texts.plain(str(reason)) for reason in run.get("reasons") or ()), *answer_lines(report)],

@@ -26,14 +26,15 @@ from app.config import load_settings
 from app.definitions.commands import canary_files
 from app.records.views import ReportDocument
 from app.reports.rendering.reports import (
+    answer_lines,
     compare_reports,
     comparison_lines,
     comparison_tables,
     counts_line,
     failure_lines,
-    headline,
     note_lines,
     read_reports,
+    report_headline,
     report_html,
     report_json,
     report_junit,
@@ -106,7 +107,8 @@ def check(  # noqa: PLR0913 - options of a command
     Exit code 0: healthy, 1: degraded, 2: unusable input, 3: the retriever could not be measured. It follows the rules
     of the check; without any, coverage must be at least 0.9. With --baseline a check without rules is compared with the
     saved report: a fall by more than chance, or canaries lost for good (asked up to three times more), exit with 1.
-    More than a tenth of the queries failing exits with 1 too. JUnit has failures only where the exit code is 1, and
+    More than a tenth of the queries failing exits with 1 too. No judge is asked: rules on generated answers are named,
+    and neither pass nor fail. JUnit has failures only where the exit code is 1, and
     an error for each canary that was not measured.
     """
     outputs = _outputs(output or ())
@@ -230,8 +232,8 @@ def reports_json(reports: Reports) -> str:
 
 def _show_report(console: Console, report: Mapping[str, Any]) -> None:
     run = report["run"]
-    console.print(Text(headline(run), style=_STYLES.get(run["verdict"], "bold")), soft_wrap=True)
-    for reason in run["reasons"]:
+    console.print(Text(report_headline(report), style=_STYLES.get(run["verdict"], "bold")), soft_wrap=True)
+    for reason in (*run["reasons"], *answer_lines(report)):
         console.print(Text(f"  {plain(str(reason))}"), soft_wrap=True)
     for line in (*failure_lines(report), *note_lines(report)):
         console.print(Text(f"  {line}"), soft_wrap=True)

@@ -13,11 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from app.alerts.documents import gate_rules
-from app.alerts.domain.rules import Alarm, RunFacts, has_kind
+from app.alerts.domain.rules import Alarm, RunFacts, has_kind, watches_answers
 from app.base.documents.fields import did_you_mean, parse_document
 from app.base.errors import InvalidInputError, Problem
-from app.base.texts import counted
-from app.base.values import Answer, Ranking, RuleKind, RunStatus, Trigger, Value, replace
+from app.base.texts import counted, listed
+from app.base.values import Answer, Ranking, RuleKind, RunStatus, Trigger, Value, judged_name, replace
 from app.base.views import time_text
 from app.catalog.documents.canary_documents import CanaryDocument, SuiteDocument
 from app.catalog.documents.canary_files import Documents, Source
@@ -130,6 +130,7 @@ def measure(
     shaped = [result_view(inputs, responses, outcome, position, answer) for position, answer in enumerate(answers)]
     return {
         "run": run,
+        "unjudged_answers": unasked_rules(target.check),
         "worst": worst_first(shaped)[:WORST],
         "results": shaped,
         "fetch_k": inputs.yardstick.fetch_k,
@@ -148,7 +149,29 @@ def _inputs(target: Target, before: Mapping[str, Any] | None) -> tuple[RunInputs
     configured = config_hash(target.check.content_hash(), content_hash(target.retriever))
     inputs = build_inputs(suite, target.check, target.retriever.to_domain(), config_hash=configured)
     rules, note = gate_rules(target.check.rules, compared=_is_comparable(inputs, before))
-    return replace(inputs, yardstick=replace(inputs.yardstick, rules=rules)), note
+    rules = tuple(rule for rule in rules if not watches_answers(rule.kind, rule.measure))  # see `unasked_rules`
+    # Nor is a number shown for them: a dash beside `uncalibrated` would say that a judge was there.
+    yardstick = replace(inputs.yardstick, rules=rules)
+    return replace(inputs, yardstick=yardstick, answer_measures=(), judge=None), note
+
+
+def unasked_rules(check: CheckDocument) -> str | None:
+    """Return which rules of a check the gate cannot look at, as they are about generated answers; None = it has none.
+
+    It neither has answers generated nor asks a judge, so it does not know them good or bad.
+    """
+    rules = [rule.to_domain() for rule in check.rules if rule.enabled]
+    of_answers = [rule for rule in rules if watches_answers(rule.kind, rule.measure)]
+    judged = [f"'{rule.key}'" for rule in of_answers if judged_name(rule.measure) is not None]
+    others = [f"'{rule.key}'" for rule in of_answers if judged_name(rule.measure) is None]
+    parts = []
+    if judged:
+        of, need = ("rule", "needs") if len(judged) == 1 else ("rules", "need")
+        parts.append(f"{of} {listed(judged)} {need} a judge, which this command does not ask")
+    if others:
+        of, be = ("rule", "is") if len(others) == 1 else ("rules", "are")
+        parts.append(f"{of} {listed(others)} {be} about generated answers, which this command does not read")
+    return "; ".join(parts) or None
 
 
 def _is_comparable(inputs: RunInputs, before: Mapping[str, Any] | None) -> bool:
