@@ -36,7 +36,8 @@ from app.catalog.store import Definition
 from app.comparison.domain.estimates import mean_interval
 from app.comparison.domain.outcomes import Change
 from app.comparison.service import comparisons
-from app.comparison.views import CanaryDifference
+from app.comparison.service.answers import compare_answers
+from app.comparison.views import CanaryDifference, ComparedAnswers
 from app.hooks import store as outbox
 from app.hooks.domain import NoticeData
 from app.records.service.run_views import load_blocks
@@ -172,9 +173,30 @@ def _change(store: Store, before: str, now: str, *, version: str | None) -> Repo
         message = f"must be a run of check '{diff['now']['check']}'; runs of two checks are compared by /v1/compare"
         raise InvalidInputError([Problem(path="since", message=message)])
     healed = compare(changes=(Change.HEALED,))["items"] if diff["changes"][Change.HEALED] else []
+    with store.read() as connection:
+        rated, notes = compare_answers(connection, find_run(connection, before).id, find_run(connection, now).id)
     return view_of(
-        ReportChange, diff, degraded=[_changed(one) for one in diff["items"]], healed=[_changed(one) for one in healed]
+        ReportChange,
+        diff,
+        differences=[*_changed_answers(rated), *notes, *diff["differences"]],
+        degraded=[_changed(one) for one in diff["items"]],
+        healed=[_changed(one) for one in healed],
     )
+
+
+def _changed_answers(rated: Sequence[ComparedAnswers]) -> list[str]:
+    """Return what the answers of two runs were worth, as a sentence: the decision is about what was retrieved alone."""
+    parts = []
+    for one in rated:
+        is_corrected = one["a"]["corrected"] is not None and one["b"]["corrected"] is not None
+        a, b = ((side["corrected"] if is_corrected else side["judge"]) for side in (one["a"], one["b"]))
+        if a is None or b is None:
+            continue
+        by = "by people's labels" if is_corrected else "by the judge alone"
+        has_interval = one["low"] is not None and one["high"] is not None
+        within = f" (difference {one['low']:+.3f} to {one['high']:+.3f})" if has_interval else ""
+        parts.append(f"{one['measure'].replace('_', ' ')} {by} {a:.3f} before, {b:.3f} now{within}")
+    return [f"the decision is about what was retrieved; generated answers: {'; '.join(parts)}"] if parts else []
 
 
 def _changed(one: CanaryDifference) -> ReportedCanary:
