@@ -72,7 +72,7 @@ def draft(
         table.writerow(COLUMNS)
         table.writerows([escape_formula(query), TAG, escape_formula(name)] for query, name in found.queries)
         typer.echo(written.getvalue(), nl=False)
-    else:
+    elif found.queries:
         is_chunk = not file.is_dir()
         to.write_text(_proposals(suite, found, dict(texts), is_chunk=is_chunk), encoding="utf-8")
     ended = ", ".join(f"{times} {outcome}" for outcome, times in found.outcomes.items())
@@ -81,6 +81,9 @@ def draft(
         terminal.note(f"{counted(found.repeated, 'query')} left out: drafted before")
     for detail in found.details:
         terminal.note(detail)
+    if to is not None and not found.queries:
+        terminal.note(f"No reply holds a query, so {to} is not written.")
+        raise typer.Exit(2)
 
 
 def _read_texts(file: Path) -> Iterator[tuple[str, str]]:

@@ -1,6 +1,7 @@
 """Alerts about generated answers: what page, webhook and mail say when answers get worse, and what to look at."""
 
 import json
+import re
 from collections.abc import Mapping
 from email import message_from_bytes, policy
 from typing import Any
@@ -265,6 +266,11 @@ def test_a_run_whose_answers_are_bad_is_nowhere_healthy_by_its_rules(sqlite_stor
     assert f"answers bad healthy by what was retrieved; its answers are bad: {BAD}" in row.replace("overdue ", "")
     badge = make_badge(sqlite_store, check_details.load_line(sqlite_store, "watch", it.world.clock()))
     assert (badge.value, badge.kind) == ("answers bad", "recovering")
+    link = re.search(r"/public/([\w-]{43})", client.post("/checks/watch/public-link").text)
+    assert link is not None
+    public = site.page(f"/public/{link[1]}").text
+    assert "All runs shown are healthy by what was retrieved, since" in public
+    assert "healthy by what was retrieved." in public.partition("newest on the right")[2]
 
     report = load_report(sqlite_store, "2")
     title = "Healthy by what was retrieved, although 1 of 6 canaries is degraded; its answers are bad"

@@ -4,7 +4,7 @@ import csv
 import io
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -135,17 +135,19 @@ def write(seen: Seen) -> Reply:
     return reply(json.dumps(body).encode())
 
 
-def drafted(folder: Path, texts: Path, *options: str) -> tuple[Result, list[Seen]]:
+def drafted(
+    folder: Path, texts: Path, *options: str, model: Callable[[Seen], Reply] | None = None, exit_code: int = 0
+) -> tuple[Result, list[Seen]]:
     """Run `coalmine draft` with a model."""
-    with peer(write) as model:
+    with peer(model or write) as endpoint:
         judges = folder / "judges.yaml"
-        judges.write_text(json.dumps({"judges": [{**JUDGE, "url": model.url, "auth": {"token": "sk-a-secret"}}]}))
+        judges.write_text(json.dumps({"judges": [{**JUDGE, "url": endpoint.url, "auth": {"token": "sk-a-secret"}}]}))
         run = CliRunner()
         applied = run.invoke(app, ["apply", str(judges), "--data-dir", str(folder)])
         assert applied.exit_code == 0, applied.output
         told = run.invoke(app, ["draft", str(texts), "--judge", "writer", "--data-dir", str(folder), *options])
-    assert told.exit_code == 0, told.output
-    return told, model.seen
+    assert told.exit_code == exit_code, told.output
+    return told, endpoint.seen
 
 
 def canaries(file: Path) -> dict[str, dict[str, Any]]:
@@ -242,6 +244,21 @@ def test_a_folder_without_documents_is_refused(tmp_path: Path) -> None:
     told = CliRunner().invoke(app, ["draft", str(tmp_path), "--judge", "writer", "--data-dir", str(tmp_path / "data")])
     assert told.exit_code == 2
     assert "0 files of .markdown, .md, .rst, .txt" in told.output
+
+
+def test_replies_without_a_query_are_told_and_no_file_is_written(tmp_path: Path) -> None:
+    def decline(seen: Seen) -> Reply:
+        del seen
+        return reply(json.dumps({"choices": [{"message": {"content": "I cannot."}}]}).encode())
+
+    corpus, file = tmp_path / "corpus.jsonl", tmp_path / "proposals.yaml"
+    corpus.write_text(json.dumps({"_id": "d1", "text": LEAVE}) + "\n")
+    told, _ = drafted(tmp_path, corpus, "--to", str(file), model=decline, exit_code=2)
+    assert "0 queries drafted from 1 text: 1 unparsable" in told.stderr
+    assert "the reply is not the JSON of a query that was asked for" in told.stderr
+    assert "No reply holds a query, so" in told.stderr
+    assert "canary-files.md" not in told.output
+    assert not file.exists()
 
 
 def test_proposals_are_accepted_one_by_one_and_lose_their_mark(tmp_path: Path) -> None:
