@@ -53,7 +53,7 @@ staged_answers = Table(
 ratings = Table(
     "ratings",
     metadata,
-    Column("key", Text, primary_key=True),  # hash of prompt version, model, query, contexts, answer
+    Column("key", Text, primary_key=True),  # hash of prompt version, model and texts, then of the endpoint
     Column("judge_id", Id, ForeignKey("definitions.id"), primary_key=True, autoincrement=False),
     Column("body", Text, nullable=False),
     Column("used_at", BigInteger, nullable=False, index=True),
@@ -80,6 +80,7 @@ answer_draws = Table(
     Column("question", Text, nullable=False),
     Column("model", Text, nullable=False),
     Column("wording", Text, nullable=False),  # version of the prompt
+    Column("endpoint", Text),  # hash of what the judge asked; NULL = drawn by a release that did not keep it
     Column("rest", Text, nullable=False),  # JSON list: the judge's verdicts on the answers that were not drawn
     Column("rest_checks", Text),  # JSON list: whose answers these are; NULL = drawn by a release that did not keep it
     Column("at", BigInteger, nullable=False),

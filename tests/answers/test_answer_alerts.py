@@ -513,6 +513,35 @@ def put(it: Answered, retriever: Mapping[str, Any], judge: Mapping[str, Any] = E
     it.world.clock.advance(60)
 
 
+def test_another_judge_hides_no_change_of_the_texts(sqlite_store: Store) -> None:
+    it = few(sqlite_store)
+    lie(it, 2)
+    it.run()
+    before = notices(it)[-1]["data"]
+    generator = "Look at the generator (model, prompt, settings): its answers changed, and the chunks it gets did not."
+    assert str(before["advice"]).startswith(generator)
+    put(it, {}, {"model": "large"})
+    lie(it, 4)
+    it.run()
+    page = Site(world=it.world).page("/alerts/1").text
+    told = "judge reader rates with large, it rated with small; all changed over the same chunks"
+    assert f"4 of 6 answers got worse by the judge: {told}" in page
+    assert "judged otherwise" not in page
+    assert "Set it back, or run the check both ways, before you look for a fault." in page
+    assert f"The judge does not change texts, and these changed too. {generator}" in page
+
+
+def test_another_judge_alone_is_told_where_the_texts_stayed(sqlite_store: Store) -> None:
+    it = few(sqlite_store)
+    put(it, {}, {"url": "http://other.test/v1"})
+    it.judge.no.add("notice period")  # this endpoint refuses what the former one accepted
+    it.run()
+    data = notices(it)[-1]["data"]
+    assert data["summary"].endswith("judge reader was edited after run 1; all judged otherwise")
+    assert "Look at the generator" not in str(data["advice"])
+    assert "these changed too" not in str(data["advice"])
+
+
 @pytest.mark.parametrize(
     ("retriever", "judge", "told"),
     [

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from app.annotation.service import annotations, results, tasks
-from app.answers import store as rows
 from app.answers.domain.judges import JudgeOutcome
 from app.answers.service import answering, labels
+from app.answers.store import answer_rows as rows
 from app.base.db.engine import Store
 from app.base.errors import ConflictError, InvalidInputError
 from app.base.jobs import at_hand

@@ -8,7 +8,6 @@ import pytest
 
 from app.alerts.domain.rules import RunFacts, condition
 from app.annotation.service import tasks
-from app.answers import store as rows
 from app.answers.domain.generated import AnswerCounts
 from app.answers.domain.trust import (
     Basis,
@@ -22,6 +21,7 @@ from app.answers.domain.trust import (
     measure_judge,
 )
 from app.answers.service import answering, labels
+from app.answers.store import answer_rows as rows
 from app.base.db.engine import Store
 from app.base.statistics import clopper_pearson, interval_of_difference
 from app.base.texts import change_text, corrected_text

@@ -16,9 +16,9 @@ import yaml
 from typer.testing import CliRunner, Result
 
 from app.annotation.documents import read_passages
-from app.answers import store as ratings
 from app.answers.domain.judges import Draft, Judge, JudgeOutcome, JudgeReply, Prompt, build_draft_prompt, read_draft
 from app.answers.service.labels import DraftedQueries, draft_queries
+from app.answers.store import answer_rows as ratings
 from app.answers.tables import judge_days
 from app.base.db.engine import Store
 from app.base.errors import NotFoundError

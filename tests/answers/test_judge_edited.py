@@ -1,12 +1,16 @@
 """Labels of what a judge was before it asked another endpoint are told as such wherever they count."""
 
+import json
 from typing import Any
 
 import pytest
+import sqlalchemy as sa
 
-from app.answers import store as rows
+from app.answers.domain.judges import endpoint_hash
 from app.answers.domain.sentences import LabelsOfNow, label_anew
 from app.answers.service import labels
+from app.answers.store import answer_rows as rows
+from app.answers.tables import answers, ratings
 from app.base.db.engine import Store, to_us
 from app.base.texts import corrected_text
 from app.comparison.rendering import comparison_notes
@@ -86,6 +90,92 @@ def test_a_judge_that_asks_another_endpoint_says_that_it_was_labelled_before(sql
     assert samples(two, "coalmine_judge_calibrated") == {"faithful": 1.0}
 
 
+def rated_anew(two: TwoChecks) -> tuple[int, int]:
+    """Run a check whose answers stay as they are; the run, and how often the judge is asked for it."""
+    before = len(two.it.judge.asked)
+    run_id = two.run("seen")
+    return run_id, len(two.it.judge.asked) - before
+
+
+def test_what_another_endpoint_said_is_not_taken_for_what_this_one_says(sqlite_store: Store) -> None:
+    two = TwoChecks.of(sqlite_store)
+    first, asked = rated_anew(two)
+    assert asked == 0
+    edit(two, **MOVED)
+    two.it.judge.no.add("about")  # the endpoint of now refuses all
+    second, asked = rated_anew(two)
+    assert asked == len(KEYS)
+    assert (two.it.measures(first)["faithful"], two.it.measures(second)["faithful"]) == (pytest.approx(82 / 110), 0)
+    edit(two)
+    third, asked = rated_anew(two)
+    assert (asked, two.it.measures(third)["faithful"]) == (0, pytest.approx(82 / 110)), "what this url gave is reused"
+    edit(two, **MOVED)
+    assert (rated_anew(two)[1], rated_anew(two)[1]) == (0, 0)
+    edit(two, url="http://third.test/v1")
+    assert rated_anew(two)[1] == len(KEYS)
+
+
+def test_a_task_takes_ratings_of_the_judge_as_it_is_now_alone(sqlite_store: Store) -> None:
+    two = TwoChecks.of(sqlite_store)
+    edit(two, **MOVED)
+    answer_anew(two)
+    edit(two, url="http://third.test/v1")
+    two.label(slug="third")
+    edit(two)
+    two.label(slug="first")
+    reports = labels.load_report(sqlite_store, "reader", now=two.it.world.clock())["measures"]
+    assert [one["calibration"] and one["calibration"]["task"] for one in reports] == ["first"]
+    with sqlite_store.read() as connection:
+        counts = rows.count_labels(connection, 1, "faithful", {"model": "small", "wordings": {}})
+        assert rows.calibrated_judges(connection)["reader", "faithful"] == (True, False)
+    assert not counts.waiting
+
+
+def test_ratings_of_an_earlier_release_are_kept_where_only_one_endpoint_was_ever_asked(sqlite_store: Store) -> None:
+    two = TwoChecks.of(sqlite_store)
+    with sqlite_store.write() as connection:
+        for key in connection.execute(sa.select(ratings.c.key)).scalars().all():
+            mine = ratings.c.key == key
+            connection.execute(sa.update(ratings).where(mine).values(key=key.partition("@")[0]))
+        for row in connection.execute(sa.select(answers.c.id, answers.c.body)).all():
+            body = json.loads(row.body)
+            for one in body["ratings"].values():
+                del one["endpoint"]
+            connection.execute(sa.update(answers).where(answers.c.id == row.id).values(body=json.dumps(body)))
+        stored = connection.execute(sa.select(sa.func.count()).select_from(answers)).scalar_one()
+    assert rated_anew(two)[1] == 0
+    with sqlite_store.read() as connection:
+        assert connection.execute(sa.select(sa.func.count()).select_from(answers)).scalar_one() == stored
+    two.label()
+    assert samples(two, "coalmine_judge_calibrated") == {"faithful": 1.0}
+    edit(two, **MOVED)
+    assert rated_anew(two)[1] == len(KEYS), "who gave them is known no more"
+
+
+def test_marks_of_a_past_run_are_those_of_the_endpoint_that_rated_it(sqlite_store: Store) -> None:
+    two = TwoChecks.of(sqlite_store)
+    two.label()
+    run_id = two.run("seen")
+    edit(two, **MOVED)
+    two.it.judge.no.clear()  # the endpoint of now refuses nothing, which labels do not confirm
+    answer_anew(two)
+    two.label(slug="later", count=205)
+    later = run_anew(two)
+    with sqlite_store.read() as connection:
+        assert rows.confirmed_of_runs(connection, [run_id, later]) == {run_id: {"faithful"}, later: set()}
+    assert load_report(sqlite_store, str(run_id))["confirmed"] == ["faithful"]
+    edit(two)
+    with sqlite_store.read() as connection:
+        assert rows.confirmed_of_runs(connection, [run_id, later]) == {run_id: {"faithful"}, later: set()}
+
+
+def test_another_account_is_another_judge_and_another_password_is_not() -> None:
+    basic: dict[str, Any] = {"url": "http://judge.test/v1", "auth": {"kind": "basic", "user": "a", "password": "one"}}
+    renewed = {**basic, "auth": {**basic["auth"], "password": "two"}}
+    other = {**basic, "auth": {**basic["auth"], "user": "b"}}
+    assert endpoint_hash(basic) == endpoint_hash(renewed) != endpoint_hash(other)
+
+
 @pytest.mark.parametrize("changes", [{"timeout": 12}, {"auth": {"token": "another"}}, {"price_per_million": 3}])
 def test_another_key_timeout_or_price_is_no_other_judge(sqlite_store: Store, changes: dict[str, object]) -> None:
     two = TwoChecks.of(sqlite_store)
@@ -117,7 +207,7 @@ def test_labels_are_drawn_of_what_the_endpoint_of_now_said(sqlite_store: Store) 
     report = labels.load_report(sqlite_store, "reader", now=two.it.world.clock())
     [measure] = report["measures"]
     assert measure["calibration"] is not None
-    assert (measure["calibration"]["labels"], measure["edited_since"]) == (len(LIES), False)
+    assert (measure["calibration"]["labels"], measure["edited_since"]) == (len(KEYS), False)
 
 
 def answer_anew(two: TwoChecks) -> None:

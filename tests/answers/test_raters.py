@@ -6,8 +6,9 @@ from typing import Any
 import sqlalchemy as sa
 
 from app.alerts.service import transitions
-from app.answers import store as rows
+from app.answers.domain.judges import endpoint_hash
 from app.answers.service import labels
+from app.answers.store import answer_rows as rows
 from app.answers.tables import run_answers
 from app.base.db.engine import Store
 from app.catalog.service.references import find_check, find_run
@@ -31,6 +32,11 @@ RULE = {
 }
 SMALL, LARGE = "small", "large"
 STRICT = {f"about q0{tens}" for tens in range(5)}
+RATED_BY = {
+    "model": LARGE,
+    "wordings": {"faithful": "faithful-1"},
+    "endpoint": endpoint_hash({"url": "http://judge.test/v1/chat/completions"}),
+}
 SAID = "faithful (uncalibrated) 0.409 is below 0.9 (warning)"
 
 
@@ -76,7 +82,7 @@ def test_a_number_of_a_model_that_nobody_confirmed_stays_a_hint_when_the_confirm
     set_model(two, LARGE)
     assert badge_of(two, "seen") == "seen faithful", "the newest run was rated by the confirmed model"
     run_id = run_strict(two)
-    assert two.it.summary(run_id)["rated_by"] == {"model": LARGE, "wordings": {"faithful": "faithful-1"}}
+    assert two.it.summary(run_id)["rated_by"] == RATED_BY
     set_model(two, SMALL)
     with sqlite_store.read() as connection:
         assert rows.calibrated_judges(connection) == {("reader", "faithful"): (True, False)}
@@ -176,6 +182,6 @@ def test_a_run_of_a_release_that_kept_no_rater_is_told_by_its_ratings(sqlite_sto
             connection.execute(sa.update(run_answers).where(mine).values(body=json.dumps(older)))
     set_model(two, SMALL)
     with sqlite_store.read() as connection:
-        assert rows.rater_of_run(connection, strict) == {"model": LARGE, "wordings": {"faithful": "faithful-1"}}
+        assert rows.rater_of_run(connection, strict) == RATED_BY
         found = rows.confirmed_of_runs(connection, [confirmed, strict])
     assert found == {confirmed: {"faithful"}, strict: set()}

@@ -5,11 +5,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from app.answers import store as rows
 from app.answers.domain.generated import AnswerRequest, GeneratedAnswer
 from app.answers.domain.judges import Judge, JudgeOutcome, JudgeReply, Prompt
 from app.answers.service import answering
 from app.answers.service.answering import AnswerTools
+from app.answers.store import answer_rows as rows
 from app.base.db.engine import Store
 from app.base.values import Answer, Outcome, replace
 from app.retrievers.domain.retrievers import AnswerSource, ProbeQuery

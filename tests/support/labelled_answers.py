@@ -8,9 +8,9 @@ from app.annotation.documents import TaskDocument
 from app.annotation.service import tasks
 from app.annotation.store import task_rows
 from app.annotation.store.task_rows import TaskRow
-from app.answers import store as rows
 from app.answers.domain.trust import CalibrationBody
 from app.answers.service import labels
+from app.answers.store import answer_rows as rows
 from app.base.db.engine import Store, to_us
 from app.base.documents.fields import parse_document
 from app.base.statistics import hash_share

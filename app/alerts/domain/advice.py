@@ -114,6 +114,7 @@ _SEE_JUDGE: Final = (
     "See why answers were not judged, at the judge and the generator: nothing is known of these until then."
 )
 _SET_BACK: Final = "Set it back, or run the check both ways, before you look for a fault."
+_NOT_BY_JUDGE: Final = "The judge does not change texts, and these changed too."
 _UNCONFIRMED: Final = "No labels of people confirm the judge: its page says what to do before you rely on it."
 
 
@@ -122,10 +123,12 @@ def _answers(facts: AlertFacts) -> str:
     if facts.value is None:
         return _SEE_JUDGE
     edited = None if facts.answers is None else facts.answers.get("edited")
-    if edited:
-        return " ".join([f"See first what was changed: {edited}. {_SET_BACK}", *([_UNCONFIRMED] * facts.uncalibrated)])
     changes = [] if facts.answers is None else [change for change, _ in commonest_changes(facts.answers)[:MOST_NAMED]]
     parts = [_ANSWER_ADVICE[change] for change in changes] or [_READ_ANSWERS]
+    if edited and facts.answers is not None:
+        first = f"See first what was changed: {edited}. {_SET_BACK}"
+        changes = [one for one in changes if one is not AnswerChange.JUDGE and "edited_judge_alone" in facts.answers]
+        parts = [first, *([_NOT_BY_JUDGE] if changes else []), *(_ANSWER_ADVICE[change] for change in changes)]
     retrieval = [_canaries(facts.changed)] if AnswerChange.RETRIEVAL in changes else []
     return " ".join([*parts, *retrieval, *([_UNCONFIRMED] if facts.uncalibrated else [])])
 

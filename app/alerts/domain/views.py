@@ -136,7 +136,7 @@ class AnswerChange(StrEnum):
     ANSWER = "answer"
     """It has another text, though its chunks are the same."""
     JUDGE = "judge"
-    """Another model or wording judges it, or the same text of the same chunks is judged otherwise."""
+    """Its text stayed, and another judge rates it, or the same one rates it otherwise over the same chunks."""
 
 
 class WorseAnswer(TypedDict):
@@ -163,6 +163,8 @@ class WorseAnswers(TypedDict):
     edited: NotRequired[str]
     """What was changed of the check between the compared runs: whom it asks, or the retriever or judge that it asks;
     absent where nothing was."""
+    edited_judge_alone: NotRequired[bool]
+    """Whether that is the judge alone, which changes no text; absent where not."""
     listed: list[WorseAnswer]
     """The first ten of them, those that lost most first."""
 

@@ -11,11 +11,10 @@ from collections.abc import Set as AbstractSet
 from functools import partial
 
 from app.alerts.domain.views import EditsSince, may_move_all
-from app.answers.store import list_endpoints, rater_of_run
+from app.answers.store.answer_rows import rater_of_run
 from app.base.db.engine import Connection, cached_of_run, find_cached_of_run
 from app.base.texts import short_name
 from app.base.values import Value, replace
-from app.catalog import store as catalog
 from app.catalog.service.versions import answers_otherwise, former_versions, load_check, load_suites
 from app.detection import store as detector_rows
 from app.detection.domain import SIGNALS, Signal
@@ -362,12 +361,8 @@ def edits_of_answers(connection: Connection, before: RunRow, now: RunRow) -> str
     """Say what a check asks otherwise than in an earlier run, by which answers and their ratings may differ."""
     if before.check_version_id is None or now.check_version_id is None:
         return ""
+    edits = edits_of_retriever(connection, before, now)
     then, this = (load_check(connection, one.check_version_id or 0)[0] for one in (before, now))
-    edits: list[str] = []
-    if then.retriever != this.retriever:
-        edits.append(reasked_text(then.retriever, this.retriever))
-    elif answers_otherwise(connection, before.retriever_version_id, now.retriever_version_id):
-        edits.append(edited_text(this.retriever, before.id))
     if then.judge and this.judge and then.judge != this.judge:
         edits.append(reasked_text(then.judge, this.judge, "judge"))
     elif this.judge:
@@ -375,18 +370,30 @@ def edits_of_answers(connection: Connection, before: RunRow, now: RunRow) -> str
     return ", ".join(edits)
 
 
+def edits_of_retriever(connection: Connection, before: RunRow, now: RunRow) -> list[str]:
+    """Say that a check asks another retriever than in an earlier run, or one that answers otherwise; none = neither."""
+    if before.check_version_id is None or now.check_version_id is None:
+        return []
+    then, this = (load_check(connection, one)[0] for one in (before.check_version_id, now.check_version_id))
+    if then.retriever != this.retriever:
+        return [reasked_text(then.retriever, this.retriever)]
+    is_other = answers_otherwise(connection, before.retriever_version_id, now.retriever_version_id)
+    return [edited_text(this.retriever, before.id)] if is_other else []
+
+
 def _edits_of_judge(connection: Connection, slug: str, before: RunRow, now: RunRow) -> list[str]:
-    """Say that a judge rates with another model than in an earlier run, or at another address; none = as it did."""
+    """Say that a judge rates with another model, address or wording than in an earlier run; none = as it did."""
     then, this = (rater_of_run(connection, one.id) for one in (before, now))
-    if then is not None and this is not None and then["model"] != this["model"]:
+    if then is None or this is None:
+        return []
+    if then["model"] != this["model"]:
         models = f"rates with {short_name(this['model'])}, it rated with {short_name(then['model'])}"
         return [f"judge {short_name(slug)} {models}"]
-    judge = catalog.find_definition(connection, "judge", slug)
-    if judge is None:
-        return []
-    ended = before.finished_at or 0, now.finished_at or 0
-    asked = [[url for made_at, url in list_endpoints(connection, judge) if made_at <= at] for at in ended]
-    return [edited_text(slug, before.id, "judge")] if all(asked) and asked[0][-1] != asked[1][-1] else []
+    if then.get("endpoint") != this.get("endpoint"):
+        return [edited_text(slug, before.id, "judge")]
+    both = then["wordings"].keys() & this["wordings"].keys()
+    is_reworded = any(then["wordings"][one] != this["wordings"][one] for one in both)
+    return [f"judge {short_name(slug)} is asked in other words"] if is_reworded else []
 
 
 def _redefined(

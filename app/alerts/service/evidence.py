@@ -25,9 +25,9 @@ from app.alerts.domain.views import (
     WorseAnswers,
     lost_chunks,
 )
-from app.alerts.service.changes import ChangedRun, changed_keys, edits_of_answers, load_changes
+from app.alerts.service.changes import ChangedRun, changed_keys, edits_of_answers, edits_of_retriever, load_changes
 from app.alerts.store import AlertRow
-from app.answers.domain.generated import answer_change, value_of
+from app.answers.domain.generated import answer_change, is_other_rater, value_of
 from app.base.db.engine import Connection, cached_of_run, find_cached_of_run
 from app.base.texts import (
     counted,
@@ -422,9 +422,9 @@ def worse_answers(
     same_k = len({load_check(connection, one)[0].k for one in versions}) <= 1
     changes = {
         one: answer_change(
-            before.body["ratings"].get(question),
-            after.body["ratings"].get(question),
             retrieval=one in degraded,
+            same_judge=before.judge_id == after.judge_id
+            and not is_other_rater(before.body["ratings"].get(question), after.body["ratings"].get(question)),
             same_chunks=same_k
             and (
                 before.ranking_id == after.ranking_id or texts.get(before.ranking_id, ()) == texts.get(after.ranking_id)
@@ -449,8 +449,11 @@ def worse_answers(
     counts = dict(Counter(changes.values()))
     came = sum(value_of(one.body, question) is not None for one in now.values())
     found: WorseAnswers = {"worse": len(worse), "of": len(values), "came": came, "changes": counts, "listed": listed}
-    edited = "" if run is None or previous is None else edits_of_answers(connection, previous, run)
-    return {**found, "edited": edited} if edited else found
+    if run is None or previous is None or not (edited := edits_of_answers(connection, previous, run)):
+        return found
+    if not edits_of_retriever(connection, previous, run):
+        found["edited_judge_alone"] = True
+    return {**found, "edited": edited}
 
 
 _MOST_COMPARED = 500

@@ -55,7 +55,7 @@ from app.alerts.service.evidence import TransitionEvidence, read_canaries, read_
 from app.alerts.service.notifications import load_context, member_of
 from app.alerts.store import AlertRow
 from app.answers.domain.generated import RunAnswers, rated_texts, unjudged
-from app.answers.store import confirmed_of_runs, read_run_answers
+from app.answers.store.answer_rows import confirmed_of_runs, read_run_answers
 from app.base.db.engine import Connection, Store, from_us, to_us
 from app.base.texts import counted, named_text
 from app.base.values import (

@@ -130,14 +130,33 @@ class AnswerBody(TypedDict):
     """By question; empty where no judge was asked."""
 
 
-def answer_change(
-    before: RatingBody | None, after: RatingBody | None, *, retrieval: bool, same_chunks: bool, same_text: bool
-) -> AnswerChange:
-    """Return what changed with an answer that got worse, given its ratings; `retrieval`: its canary degraded too."""
-    if before is not None and after is not None:
-        judges = [(one.get("model"), one.get("wording")) for one in (before, after)]
-        if judges[0] != judges[1]:
-            return AnswerChange.JUDGE
+def with_endpoint(body: AnswerBody, endpoint: str | None) -> AnswerBody:
+    """Return an answer of which each rating names its endpoint; None = it is not known for those that do not."""
+    if endpoint is None or all("endpoint" in one for one in body["ratings"].values()):
+        return body
+    ratings: dict[str, RatingBody] = {}
+    for question, one in body["ratings"].items():
+        ratings[question] = one if "endpoint" in one else {**one, "endpoint": endpoint}
+    return {**body, "ratings": ratings}
+
+
+def is_other_rater(before: RatingBody | None, after: RatingBody | None) -> bool:
+    """Whether two ratings are of another model, wording or endpoint, as far as both name it."""
+    if before is None or after is None:
+        return False
+    if (before.get("model"), before.get("wording")) != (after.get("model"), after.get("wording")):
+        return True
+    endpoints = {before.get("endpoint"), after.get("endpoint")} - {None}
+    return len(endpoints) > 1
+
+
+def answer_change(*, retrieval: bool, same_judge: bool, same_chunks: bool, same_text: bool) -> AnswerChange:
+    """Return what changed with an answer that got worse; `retrieval`: its canary degraded too.
+
+    It is the judge alone only where the text stayed: another judge changes no text.
+    """
+    if same_text and not same_judge:
+        return AnswerChange.JUDGE
     if retrieval:
         return AnswerChange.RETRIEVAL
     if not same_chunks:
@@ -213,11 +232,13 @@ def unrated_shares(found: "RunAnswers") -> dict[str, float]:
 
 
 class Rater(TypedDict):
-    """The model of a judge and the wording of its questions, by which answers were rated."""
+    """What a judge was when it rated answers: its model, the wording of its questions, and the endpoint it asked."""
 
     model: str
     wordings: dict[str, str]
     """By question: the version of its prompt."""
+    endpoint: NotRequired[str]
+    """Hash of its url and account; absent of an earlier release."""
 
 
 class RunAnswers(TypedDict):
@@ -260,7 +281,7 @@ def summarise(
             measures[corrected_name(question)] = corrected[question]["value"]
     return {
         "judge": None if judge is None else judge.slug,
-        "rated_by": None if judge is None else rater_of(judge.model, judge.questions),
+        "rated_by": None if judge is None else rater_of(judge.model, judge.questions, judge.endpoint_hash),
         "sampled": len(rated),
         "answered": sum(one.answer.outcome is Outcome.OK for one in rated),
         "outcomes": dict(Counter(str(one.answer.outcome) for one in rated)),
@@ -381,9 +402,10 @@ def unjudged_text(found: RunAnswers | None) -> str:
     return "; ".join(f"{', '.join(questions)}: {clause}" for clause, questions in by_clause.items())
 
 
-def rater_of(model: str, questions: Iterable[str]) -> Rater:
-    """Return what a judge of a model asks these questions by in this release."""
-    return {"model": model, "wordings": {str(one): VERSIONS[Question(one)] for one in questions}}
+def rater_of(model: str, questions: Iterable[str], endpoint: str) -> Rater:
+    """Return what a judge of a model asks an endpoint these questions by in this release."""
+    wordings = {str(one): VERSIONS[Question(one)] for one in questions}
+    return {"model": model, "wordings": wordings, "endpoint": endpoint}
 
 
 def _mean(values: Iterable[float | None]) -> float | None:

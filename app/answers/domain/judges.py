@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
 from types import MappingProxyType
-from typing import Final, NotRequired, Protocol
+from typing import Any, Final, NotRequired, Protocol
 
 from typing_extensions import TypedDict
 
@@ -199,6 +199,28 @@ def cache_key(question: Question, judged: AnswerToJudge, model: str) -> str:
     return hashlib.sha256(identity.encode()).hexdigest()
 
 
+def rating_key(key: str, endpoint: str) -> str:
+    """Return the key under which a verdict is kept: that of `cache_key` and the endpoint that gave it."""
+    return f"{key}@{endpoint}"
+
+
+def former_key(key: str) -> str:
+    """Return the key under which an earlier release kept what has a `rating_key` now."""
+    return key.partition("@")[0]
+
+
+def endpoint_hash(body: Mapping[str, Any]) -> str:
+    """Return a hash of what a judge asks, from its stored form: its url, and the account that it asks as.
+
+    A server may give each account another model. Keys and passwords are left out: they are renewed.
+    """
+    account = [(body.get("auth") or {}).get(name) for name in _ACCOUNT]
+    return hashlib.sha256(json.dumps([body.get("url", ""), *account]).encode()).hexdigest()[:16]
+
+
+_ACCOUNT: Final = ("user", "client_id", "scope", "audience")
+
+
 class Judge(Value):
     """A language model that is asked about answers, by an OpenAI-compatible endpoint."""
 
@@ -206,6 +228,8 @@ class Judge(Value):
     endpoint: Endpoint
     model: str
     questions: tuple[Question, ...] = tuple(Question)
+    endpoint_hash: str = ""
+    """Of the endpoint, as `endpoint_hash` returns it; ratings of another one are not its own."""
     price_per_million: float = 0.0
     """Of tokens, in any currency; 0 = costs are not counted."""
     budget_per_day: float | None = None
@@ -279,6 +303,8 @@ class RatingBody(TypedDict):
     """Of the judge, when it said so."""
     wording: NotRequired[str]
     """Version of the question's wording."""
+    endpoint: NotRequired[str]
+    """Hash of the endpoint that said so; absent of an earlier release."""
 
 
 MOST_CLAIMS: Final = 500

@@ -11,12 +11,12 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
+from itertools import islice
 from typing import Final
 
 import numpy as np
 
 from app.alerts.service import transitions
-from app.answers import store as rows
 from app.answers.documents import FeedbackRequest, JudgeDocument
 from app.answers.domain.generated import (
     AnswerBody,
@@ -42,12 +42,16 @@ from app.answers.domain.judges import (
     build_prompt,
     cache_key,
     cost,
+    endpoint_hash,
     estimate_tokens,
+    rating_key,
     read_rating,
     wording_of,
 )
 from app.answers.domain.trust import correct_rate
-from app.answers.store import JudgeDay, NewAnswer, StagedAnswer, confirmed_of_run, confirmed_of_runs, digest
+from app.answers.store import answer_rows as rows
+from app.answers.store import feedback_rows
+from app.answers.store.answer_rows import JudgeDay, NewAnswer, StagedAnswer, confirmed_of_run, confirmed_of_runs, digest
 from app.answers.views import (
     AnswerView,
     CanaryFeedback,
@@ -251,6 +255,7 @@ def _finish(store: Store, found: AnswerRound, rated: Sequence[RatedAnswer], *, n
         corrected = _correct(connection, found, rated)
         held = rows.answers_at(connection, run.check_id, run.id)
         names = [] if run.layout_id is None else ranking_rows.layout_names(connection, run.layout_id)
+        endpoints = [] if found.judge_id is None else rows.list_endpoints(connection, found.judge_id)
     now_held = [
         NewAnswer(
             canary_id=one.canary_id,
@@ -262,7 +267,8 @@ def _finish(store: Store, found: AnswerRound, rated: Sequence[RatedAnswer], *, n
         )
         for one, answer in zip(found.subjects, rated, strict=True)
     ]
-    changed = [one for one in now_held if one.canary_id not in held or not held[one.canary_id].is_same(one)]
+    sole = rows.sole_endpoint(endpoints, to_us(now))
+    changed = [one for one in now_held if one.canary_id not in held or not held[one.canary_id].is_same(one, sole)]
     closed = [held[one.canary_id].id for one in changed if one.canary_id in held]
     summary = summarise([*rated, *map(_missing, found.failed)], found.judge, corrected)
     measured = {name: value for name, value in summary["measures"].items() if value is not None and name in names}
@@ -285,7 +291,8 @@ def _correct(connection: Connection, found: AnswerRound, rated: Sequence[RatedAn
         return {}
     judge = catalog.definition_by_id(connection, found.judge_id)
     check = catalog.definition_by_id(connection, found.run.check_id).slug
-    rater = rater_of(found.judge.model, found.judge.questions)  # it may have been edited while it rated
+    # It may have been edited while it rated.
+    rater = rater_of(found.judge.model, found.judge.questions, found.judge.endpoint_hash)
     calibrations = rows.list_calibrations(connection, judge, rater)
     labels = rows.labels_of_checks(calibrations)
     before = {one.task for one in calibrations if one.edited_since}
@@ -362,7 +369,7 @@ def answers_of_run(
         held = answers_of(connection, run, canary_ids=few)
         shown = [(canaries[one], held[one]) for one in wanted]
         versions = {(row.canary_id, row.text) for _, row in shown if row.text is not None}
-        said = rows.count_feedback(connection, run.check_id, versions)
+        said = feedback_rows.count_feedback(connection, run.check_id, versions)
         rankings = ranking_rows.load_rankings(connection, sorted({row.ranking_id for _, row in shown}))
     items: list[AnswerView] = []
     for canary, row in shown:
@@ -442,14 +449,14 @@ def receive_feedback(store: Store, slug: str, sent: FeedbackRequest, *, now: dat
         named = {one.canary for one in sent.events}
         heads = () if suite is None else catalog.list_canary_heads(connection, suite.id, archived=True, keys=named)
         keys = {one.key: one.id for one in heads}
-        known = rows.known_answers(connection, check.id, set(keys.values()))
+        known = feedback_rows.known_answers(connection, check.id, set(keys.values()))
     events = [
         (keys[one.canary], one)
         for one in sent.events
         if one.canary in keys and (keys[one.canary], digest(one.answer)) in known
     ]
     with store.write() as connection:
-        stored = rows.save_events(connection, check.id, events, at=to_us(now))
+        stored = feedback_rows.save_events(connection, check.id, events, at=to_us(now))
     return {
         "received": len(sent.events),
         "stored": stored,
@@ -462,8 +469,8 @@ def load_feedback(store: Store, slug: str, *, after: str, limit: int) -> Feedbac
     """Return what users said of the answers of a check, whichever version of them. Raises NotFoundError."""
     with store.read() as connection:
         check = find_check(connection, slug)
-        total = rows.total_feedback(connection, check.id)
-        found = rows.feedback_by_canary(connection, check.id, after=after, limit=limit + 1)
+        total = feedback_rows.total_feedback(connection, check.id)
+        found = feedback_rows.feedback_by_canary(connection, check.id, after=after, limit=limit + 1)
     items: list[CanaryFeedback] = [
         {"canary": key, "versions": versions, **_feedback(events)} for key, versions, events in found[:limit]
     ]
@@ -482,7 +489,7 @@ def _feedback(events: Counter[tuple[str, bool]]) -> FeedbackView:
 def forget_feedback(store: Store, slug: str) -> ForgottenFeedback:
     """Delete all feedback about a check. Raises NotFoundError."""
     with store.write() as connection:
-        return {"forgotten": rows.forget_feedback(connection, find_check(connection, slug).id)}
+        return {"forgotten": feedback_rows.forget_feedback(connection, find_check(connection, slug).id)}
 
 
 QUESTIONS_BLOCK: Final = 16
@@ -534,11 +541,17 @@ class JudgeInUse(Value):
     def ask_questions(self, judged: Mapping[int, AnswerToJudge]) -> Mapping[int, Mapping[Question, Rating]]:
         """Return what the judge says to its questions about each answer, by the place of the answer.
 
-        What it said before is not asked again, and the budget of the day is kept. Missing is what is left when it is
-        `stopping`. About correctness it is asked only where the canary says what is expected.
+        What its endpoint said before is not asked again, and the budget of the day is kept. Missing is what is left
+        when it is `stopping`. About correctness it is asked only where the canary says what is expected.
         """
+        model, endpoint = self.judge.model, self.judge.endpoint_hash
         asks = [
-            _Ask(place=place, question=question, key=cache_key(question, answer, self.judge.model), judged=answer)
+            _Ask(
+                place=place,
+                question=question,
+                key=rating_key(cache_key(question, answer, model), endpoint),
+                judged=answer,
+            )
             for place, answer in judged.items()
             for question in self.judge.questions
             if question is not Question.CORRECTNESS or answer.expected is not None
@@ -562,6 +575,13 @@ class JudgeInUse(Value):
             return {}
         with self.store.read() as connection:
             known = rows.known_ratings(connection, self.judge_id, keys)
+            missing = [key for key in keys if key not in known]
+            earlier = rows.earlier_ratings(connection, self.judge_id, missing, self.judge.endpoint_hash)
+        for start in range(0, len(earlier), _NOTES):
+            block = dict(islice(earlier.items(), start, start + _NOTES))
+            with self.store.write() as connection:
+                rows.save_ratings(connection, self.judge_id, block, at=to_us(now))
+        known |= {key: (body, to_us(now)) for key, body in earlier.items()}
         unnoted = [key for key, (_, used_at) in known.items() if used_at < to_us(now - _NOTED_EACH)]
         for start in range(0, len(unnoted), _NOTES):  # the writer is not held for long
             with self.store.write() as connection:
@@ -657,7 +677,8 @@ def load_judge(connection: Connection, vault: Vault, slug: str | None) -> tuple[
     if row is None or row.archived_at is not None:
         return None, None
     whole = join_secrets(row.body, vault.decrypt(row.secrets))
-    return row.id, parse_document(JudgeDocument, whole).to_domain()
+    judge = parse_document(JudgeDocument, whole).to_domain()
+    return row.id, replace(judge, endpoint_hash=endpoint_hash(row.body))
 
 
 def contexts_of(ranking: Ranking, k: int) -> tuple[str, ...]:
@@ -666,8 +687,8 @@ def contexts_of(ranking: Ranking, k: int) -> tuple[str, ...]:
 
 
 def answer_body(rated: RatedAnswer, judge: Judge | None, canary: Canary) -> AnswerBody:
-    """Return what is stored of an answer besides its text; ratings name the model and the wording they depend on."""
-    model = "" if judge is None else judge.model
+    """Return what is stored of an answer besides its text; ratings name the judge, as it is now, that gave them."""
+    model, endpoint = ("", "") if judge is None else (judge.model, judge.endpoint_hash)
     return {
         "outcome": str(rated.answer.outcome),
         "detail": rated.answer.detail,
@@ -678,6 +699,7 @@ def answer_body(rated: RatedAnswer, judge: Judge | None, canary: Canary) -> Answ
                 **rating_body(rating),
                 "model": model,
                 "wording": wording_of(question, in_context=bool(canary.vars or canary.history)),
+                "endpoint": endpoint,
             }
             for question, rating in rated.ratings.items()
         },

@@ -20,7 +20,6 @@ from app.annotation.service.annotations import TaskGrades, read_grades
 from app.annotation.service.tasks import new_item
 from app.annotation.store import task_rows
 from app.annotation.store.task_rows import AnswerItem, DrawnAnswer, TaskRow, defer_results
-from app.answers import store as rows
 from app.answers.domain.generated import UNJUDGED_SHARE, count_failed, failures_text, rater_of
 from app.answers.domain.judges import (
     VERSIONS,
@@ -31,6 +30,7 @@ from app.answers.domain.judges import (
     JudgeOutcome,
     Question,
     build_draft_prompt,
+    endpoint_hash,
     read_draft,
 )
 from app.answers.domain.labellers import LabellersView, SaidOfAnswer, measure_labellers
@@ -64,7 +64,8 @@ from app.answers.domain.trust import (
     rate_of_yes,
 )
 from app.answers.service.answering import QUESTIONS_BLOCK, JudgeInUse, contexts_of, day_of, load_judge
-from app.answers.store import CalibrationRow, DrawnRow, DrawnVerdict, DrawRow, RatedRow
+from app.answers.store import answer_rows as rows
+from app.answers.store.answer_rows import CalibrationRow, DrawnRow, DrawnVerdict, DrawRow, RatedRow
 from app.answers.views import CalibrationView, CheckTrust, JudgeDayView, JudgeReport, MeasureTrust
 from app.base.db.engine import Connection, Store, to_us
 from app.base.db.keys import Vault
@@ -158,6 +159,7 @@ def _draw(
         question=question,
         model=judge.model,
         wording=wording,
+        endpoint=judge.endpoint_hash,
         rest=others,
         at=0,
     )
@@ -168,17 +170,16 @@ def _rated_now(
     connection: Connection, task: TaskRow, question: str, judge: Definition, *, since: int = 0
 ) -> list[RatedRow]:
     """Return the answers to canaries of a task that a judge has rated as it is now, from a time on."""
-    endpoints = rows.list_endpoints(connection, judge)
-    found = rows.rated_answers(
+    return rows.rated_answers(
         connection,
         judge.id,
         task.suite_id,
         question=question,
         model=judge.body["model"],
         wording=VERSIONS[Question(question)],
+        endpoint=endpoint_hash(judge.body),
         since=since,
     )
-    return [one for one in found if not rows.asked_elsewhere(judge, endpoints, one.at)]
 
 
 def _as_judged(one: RatedRow) -> JudgedAnswer:
@@ -218,6 +219,8 @@ def _ask_padded(judge: JudgeInUse, task_id: int) -> None:
         draw = rows.find_draw(connection, task_id)
         if draw is None or (draw.model, draw.wording) != (judge.judge.model, VERSIONS[question]):
             return  # the plain verdicts are of another model or wording
+        if draw.endpoint not in {None, judge.judge.endpoint_hash}:
+            return  # they are of another endpoint
         controls = [one for one in rows.list_verdicts(connection, task_id)[:CONTROLS] if one.padded is None]
         texts = {one.id: one.text for one in task_rows.list_items(connection, task_id)}
         beside = task_rows.read_answer_items(connection, task_id)
@@ -364,7 +367,7 @@ def _report(connection: Connection, judge: Definition, now: datetime) -> JudgeRe
     of_checks, drawn = rows.labels_of_checks(known), {row.task: row for row in known}
     anew = rows.labels_of_checks(one for one in known if not one.edited_since)
     using = [check for check in checks_in_force(connection) if check.judge == judge.slug]
-    rater = rater_of(judge.body["model"], judge.body["questions"])
+    rater = rater_of(judge.body["model"], judge.body["questions"], endpoint_hash(judge.body))
     measures: list[MeasureTrust] = []
     for question in map(str, judge.body["questions"]):
         row = next((one for one in known if one.measure == question), None)

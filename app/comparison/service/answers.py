@@ -13,7 +13,7 @@ import numpy as np
 from app.answers.domain.generated import AnswerCounts, Rater, RunAnswers, corrected_rate, count_answers, is_sampled
 from app.answers.domain.judges import Question, RatingBody
 from app.answers.domain.trust import correct_rate, rate_of_yes
-from app.answers.store import (
+from app.answers.store.answer_rows import (
     AnswerRow,
     answers_at,
     confirmed_of_runs,

@@ -15,7 +15,7 @@ from typing import Any, Final
 from app.alerts import store as alerts
 from app.annotation.store.judgment_rows import what_is_asked
 from app.answers.domain.judges import JudgeOutcome
-from app.answers.store import read_run_answers
+from app.answers.store.answer_rows import read_run_answers
 from app.base.db.engine import Connection, Store, from_us
 from app.base.errors import NotFoundError
 from app.base.texts import counted, listed

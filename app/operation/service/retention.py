@@ -13,7 +13,7 @@ from typing import Any, Final
 import numpy as np
 
 from app.alerts.tables import incidents
-from app.answers import store as answers
+from app.answers.store import answer_rows as answers
 from app.answers.tables import feedback
 from app.base.db import engine
 from app.base.db.engine import Connection, Store, blocks, to_us

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from app.alerts.service import explanations
-from app.answers.store import list_corrected
+from app.answers.store.answer_rows import list_corrected
 from app.base.db.engine import Connection, Store, to_us
 from app.base.documents.fields import one_line
 from app.base.errors import InvalidInputError, NotFoundError, Problem

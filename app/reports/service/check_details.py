@@ -18,7 +18,7 @@ from app.alerts.service.explanations import nothing_watched
 from app.alerts.service.shown_alerts import AlertLine, explained_by_alert
 from app.alerts.service.transitions import bad_answers
 from app.alerts.store import AlertFilter, IncidentRow
-from app.answers.store import unjudged_of_run
+from app.answers.store.answer_rows import unjudged_of_run
 from app.base.db.engine import Connection, Store, from_us, row_value, to_us
 from app.base.schedules import cron_words, next_due, parse_schedule, spread
 from app.base.texts import bad_answers_text

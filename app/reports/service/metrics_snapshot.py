@@ -8,7 +8,7 @@ from app.alerts import store as alerts
 from app.annotation.store import recall_rows
 from app.annotation.store.recall_rows import RecallRow
 from app.answers.domain.generated import unrated_shares
-from app.answers.store import Confirmation, calibrated_judges, read_run_answers
+from app.answers.store.answer_rows import Confirmation, calibrated_judges, read_run_answers
 from app.base import jobs
 from app.base.db.engine import Connection, Store, to_us
 from app.base.jobs.values import JobsWaiting

@@ -19,7 +19,7 @@ from app.alerts.service.explanations import nothing_watched
 from app.alerts.service.transitions import bad_answers
 from app.annotation.store import task_rows
 from app.answers.domain.generated import unjudged_text
-from app.answers.store import read_run_answers
+from app.answers.store.answer_rows import read_run_answers
 from app.base.db.engine import Connection, Store, from_us, to_us
 from app.base.documents.fields import nearest_name
 from app.base.values import Category, RunStatus, Value, Verdict, replace

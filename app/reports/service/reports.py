@@ -20,7 +20,7 @@ from app.alerts.service.explanations import nothing_watched
 from app.alerts.service.transitions import bad_answers
 from app.annotation.service.results import load_recalls
 from app.answers.domain.generated import rated_texts, unjudged_text
-from app.answers.store import confirmed_of_run, read_run_answers, unjudged_of_run
+from app.answers.store.answer_rows import confirmed_of_run, read_run_answers, unjudged_of_run
 from app.base.db.engine import Connection, Store, blocks, from_us, to_us
 from app.base.errors import ConflictError, InvalidInputError, NotFoundError, Problem
 from app.base.schedules import EPOCH, Schedule, credible_until, last_due, next_due, parse_schedule

@@ -19,8 +19,8 @@ import numpy as np
 from app.alerts.domain.rules import NO_FACTS, RepeatedFailures
 from app.alerts.service import transitions
 from app.alerts.service.transitions import detector_facts, repeated_failures, with_recall_label
-from app.answers import store as answers
-from app.answers.store import StagedAnswer
+from app.answers.store import answer_rows as answers
+from app.answers.store.answer_rows import StagedAnswer
 from app.base.db.engine import Connection, Store, blocks, to_us
 from app.base.jobs import defer
 from app.base.jobs.values import JobKind, NewJob

@@ -124,7 +124,7 @@ class Coalmine:
 
     # --- made by generate.py: a method for each operation of the API ---
 
-    DESCRIPTION = "1902375b1d912ad8c2328107ce3c65c98cef19b6e58e6302d8b051a1bbf04195"
+    DESCRIPTION = "e2abffe1321dc9ba8550d00e561cc54c03802552ca04b720519910cfd5694ffd"
 
     def livez(self) -> str:
         """Return that the process answers."""

@@ -1145,6 +1145,7 @@ class RateDifference(TypedDict):
 class Rater(TypedDict):
     model: str
     wordings: dict[str, str]
+    endpoint: NotRequired[str]
 
 
 class RatingBody(TypedDict):
@@ -1154,6 +1155,7 @@ class RatingBody(TypedDict):
     claims: NotRequired[list[JudgedClaim]]
     model: NotRequired[str]
     wording: NotRequired[str]
+    endpoint: NotRequired[str]
 
 
 class ReachRequest(TypedDict):
@@ -1966,6 +1968,7 @@ class WorseAnswers(TypedDict):
     came: NotRequired[int]
     changes: dict[AnswerChange, int]
     edited: NotRequired[str]
+    edited_judge_alone: NotRequired[bool]
     listed: list[WorseAnswer]
 
 

@@ -1,6 +1,6 @@
 """Rows of generated answers and of their judges: of a run until they are judged, and by canary from run to run.
 
-Then the verdicts of judges with their daily use, and feedback of users. Calibrations of judges (`save_calibration`,
+Then the verdicts of judges with their daily use. Calibrations of judges (`save_calibration`,
 `calibrations_in_force`), and the answers drawn for people to label (`rated_answers`, `save_draw`), stand at the end.
 """
 
@@ -15,9 +15,16 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from app.annotation.tables import annotations, tasks
-from app.answers.documents import FeedbackEvent
-from app.answers.domain.generated import AnswerBody, Rater, RunAnswers, rater_of, unjudged_text, with_unrated
-from app.answers.domain.judges import Question, RatingBody, wording_of
+from app.answers.domain.generated import (
+    AnswerBody,
+    Rater,
+    RunAnswers,
+    rater_of,
+    unjudged_text,
+    with_endpoint,
+    with_unrated,
+)
+from app.answers.domain.judges import Question, RatingBody, endpoint_hash, former_key, wording_of
 from app.answers.domain.trust import CalibrationBody, CheckRateView, lacking_labels
 from app.answers.tables import (
     answer_draws,
@@ -25,14 +32,13 @@ from app.answers.tables import (
     answers,
     calibrations,
     drawn_verdicts,
-    feedback,
     judge_days,
     ratings,
     run_answers,
     staged_answers,
 )
 from app.base.db.engine import blocks, hold_content, ids_of, insert_new, row_value, upsert, upsert_many
-from app.base.values import CorrectedRateView, Value, asdict, field
+from app.base.values import CorrectedRateView, Value, asdict, field, replace
 from app.catalog.store import Definition, bodies_of, definition_by_id, find_definition, list_definitions
 from app.catalog.tables import canaries, definition_versions, definitions
 from app.records.tables import runs
@@ -64,9 +70,10 @@ class AnswerRow(NewAnswer):
     first_run: int
     last_run: int | None
 
-    def is_same(self, now: NewAnswer) -> bool:
-        """Whether what held before is what holds now."""
-        return all(getattr(self, name) == getattr(now, name) for name in NewAnswer.__struct_fields__)
+    def is_same(self, now: NewAnswer, endpoint: str | None) -> bool:
+        """Whether what held before is what holds now; `endpoint`: of ratings that an earlier release stored without."""
+        before = replace(self, body=with_endpoint(self.body, endpoint))
+        return all(getattr(before, name) == getattr(now, name) for name in NewAnswer.__struct_fields__)
 
 
 def expect_answers(connection: Connection, run_id: int) -> None:
@@ -233,6 +240,20 @@ def known_ratings(connection: Connection, judge_id: int, keys: Sequence[str]) ->
     return found
 
 
+def earlier_ratings(connection: Connection, judge_id: int, keys: Sequence[str], endpoint: str) -> dict[str, RatingBody]:
+    """Return by these keys what an earlier release kept, whose keys name no endpoint, where only this one can say it.
+
+    That is where every version of the judge that was there when it was used last asked this endpoint.
+    """
+    by_former = {former_key(key): key for key in keys}
+    known = known_ratings(connection, judge_id, list(by_former))
+    if not known:
+        return {}
+    endpoints = list_endpoints(connection, judge_id)
+    said = {key: body for key, (body, used_at) in known.items() if sole_endpoint(endpoints, used_at) == endpoint}
+    return {by_former[key]: body for key, body in said.items()}
+
+
 def note_use(connection: Connection, judge_id: int, keys: Sequence[str], *, at: int) -> None:
     """Note that what a judge said under these keys, a few hundred, is still used."""
     here = sa.and_(ratings.c.judge_id == judge_id, ratings.c.key.in_(keys))
@@ -289,96 +310,6 @@ def add_to_day(connection: Connection, judge_id: int, more: JudgeDay) -> None:
     )
 
 
-def save_events(connection: Connection, check_id: int, events: Sequence[tuple[int, FeedbackEvent]], *, at: int) -> int:
-    """Store events, each with its canary and each id once; how many were not there yet."""
-    rows = [
-        (check_id, one.event_id, canary_id, digest(one.answer), str(one.kind), int(one.positive), at)
-        for canary_id, one in events
-    ]
-    mine = sa.select(sa.func.count()).select_from(feedback).where(feedback.c.check_id == check_id)
-    before = connection.execute(mine).scalar_one()
-    columns = ("check_id", "event_id", "canary_id", "answer_hash", "kind", "positive", "received_at")
-    insert_new(connection, feedback, columns, rows)
-    return int(connection.execute(mine).scalar_one() - before)
-
-
-def known_answers(connection: Connection, check_id: int, canary_ids: Collection[int]) -> set[tuple[int, bytes]]:
-    """Return the versions of answers to these canaries that a check has seen, as canary and hash."""
-    found: set[tuple[int, bytes]] = set()
-    for block in blocks(sorted(canary_ids)):
-        statement = (
-            sa.select(answers.c.canary_id, answer_texts.c.hash)
-            .join(answer_texts, answer_texts.c.id == answers.c.text_id)
-            .where(answers.c.check_id == check_id, answers.c.canary_id.in_(block))
-        )
-        found.update((row.canary_id, bytes(row.hash)) for row in connection.execute(statement))
-    return found
-
-
-def count_feedback(
-    connection: Connection, check_id: int, versions: Collection[tuple[int, str]]
-) -> Mapping[tuple[int, str], Counter[tuple[str, bool]]]:
-    """Return what users said of these versions of answers (canary and text): events by kind and sign."""
-    by_hash = {(canary_id, digest(text)): (canary_id, text) for canary_id, text in versions}
-    found: dict[tuple[int, str], Counter[tuple[str, bool]]] = {}
-    for block in blocks(sorted({canary_id for canary_id, _ in versions})):
-        counted = (
-            sa.select(
-                feedback.c.canary_id,
-                feedback.c.answer_hash,
-                feedback.c.kind,
-                feedback.c.positive,
-                sa.func.count().label("events"),
-            )
-            .where(feedback.c.check_id == check_id, feedback.c.canary_id.in_(block))
-            .group_by(feedback.c.canary_id, feedback.c.answer_hash, feedback.c.kind, feedback.c.positive)
-        )
-        for row in connection.execute(counted):
-            version = by_hash.get((row.canary_id, bytes(row.answer_hash)))
-            if version is not None:
-                found.setdefault(version, Counter())[row.kind, bool(row.positive)] += row.events
-    return found
-
-
-def total_feedback(connection: Connection, check_id: int) -> Counter[tuple[str, bool]]:
-    """Return what users said of all answers of a check: events by kind and sign."""
-    counted = (
-        sa.select(feedback.c.kind, feedback.c.positive, sa.func.count().label("events"))
-        .where(feedback.c.check_id == check_id)
-        .group_by(feedback.c.kind, feedback.c.positive)
-    )
-    return Counter({(row.kind, bool(row.positive)): int(row.events) for row in connection.execute(counted)})
-
-
-def feedback_by_canary(
-    connection: Connection, check_id: int, *, after: str, limit: int
-) -> list[tuple[str, int, Counter[tuple[str, bool]]]]:
-    """Return (key, number of different answers, events) of canaries that users said something of, by key."""
-    of_check = sa.and_(feedback.c.check_id == check_id, canaries.c.id == feedback.c.canary_id)
-    heads = (
-        sa.select(canaries.c.id, canaries.c.key, sa.func.count(feedback.c.answer_hash.distinct()).label("versions"))
-        .where(of_check, canaries.c.key > after)
-        .group_by(canaries.c.id, canaries.c.key)
-        .order_by(canaries.c.key)
-        .limit(limit)
-    )
-    found = {row.id: (str(row.key), int(row.versions)) for row in connection.execute(heads)}
-    counted = (
-        sa.select(feedback.c.canary_id, feedback.c.kind, feedback.c.positive, sa.func.count().label("events"))
-        .where(feedback.c.check_id == check_id, feedback.c.canary_id.in_(found))
-        .group_by(feedback.c.canary_id, feedback.c.kind, feedback.c.positive)
-    )
-    events: dict[int, Counter[tuple[str, bool]]] = {canary_id: Counter() for canary_id in found}
-    for row in connection.execute(counted):
-        events[row.canary_id][row.kind, bool(row.positive)] = int(row.events)
-    return [(*found[canary_id], events[canary_id]) for canary_id in found]
-
-
-def forget_feedback(connection: Connection, check_id: int) -> int:
-    """Delete all feedback of a check; how much there was."""
-    return connection.execute(sa.delete(feedback).where(feedback.c.check_id == check_id)).rowcount
-
-
 class CalibrationRow(Value):
     """What the labels of a task say of a judge."""
 
@@ -394,7 +325,8 @@ class CalibrationRow(Value):
     drawn_at: int
     at: int
     edited_since: bool = False
-    """Whether the judge asks another endpoint than when the answers were drawn: it may err otherwise now."""
+    """Whether the judge asked another endpoint when the answers were drawn than the one in question, that of now or of
+    a run: that may err otherwise."""
 
 
 class DrawRow(Value):
@@ -408,6 +340,8 @@ class DrawRow(Value):
     question: str
     model: str
     wording: str
+    endpoint: str | None
+    """None = drawn by a release that did not keep it."""
     rest: Mapping[int | None, Sequence[float]]
     at: int
 
@@ -436,30 +370,32 @@ def calibrations_in_force(
 def list_calibrations(connection: Connection, judge: Definition, rater: Rater | None = None) -> list[CalibrationRow]:
     """Return all labels of a judge by task: of a model and wording, without a `rater` of those that it has now.
 
-    Those of the judge as it is now come first, where they are enough to be used; then those with the most labels, of
-    those with as many the newest.
+    Those of the endpoint of the `rater`, or of now, come first, where they are enough to be used; then those with the
+    most labels, of those with as many the newest.
     """
-    counting = rater_of(judge.body["model"], Question) if rater is None else rater
+    now = endpoint_hash(judge.body)
+    counting = rater_of(judge.body["model"], Question, now) if rater is None else rater
     statement = (
         sa.select(
             calibrations,
             tasks.c.slug.label("task"),
             definitions.c.slug.label("suite"),
             answer_draws.c.at.label("drawn_at"),
+            answer_draws.c.endpoint,
         )
         .join(tasks, tasks.c.id == calibrations.c.task_id)
         .join(definitions, definitions.c.id == tasks.c.suite_id)
         .join(answer_draws, answer_draws.c.task_id == calibrations.c.task_id)
         .where(calibrations.c.judge_id == judge.id, tasks.c.archived_at.is_(None))
     )
-    endpoints = list_endpoints(connection, judge)
+    endpoints, asked = list_endpoints(connection, judge.id), counting.get("endpoint", now)
     found = [
         row_value(
             CalibrationRow,
             row,
             calibrated=bool(row.calibrated),
             body={**_OF_EARLIER, **json.loads(row.body)},
-            edited_since=asked_elsewhere(judge, endpoints, row.drawn_at),
+            edited_since=(row.endpoint or endpoint_at(judge, endpoints, row.drawn_at)) != asked,
         )
         for row in connection.execute(statement).all()
         if (row.model, row.wording) == (counting["model"], counting["wordings"].get(row.measure))
@@ -471,19 +407,28 @@ def _speaks_of_now(row: CalibrationRow, found: CalibrationBody | CheckRateView) 
     return not row.edited_since and not lacking_labels(found["labels"], found["yes"])
 
 
-def list_endpoints(connection: Connection, judge: Definition) -> list[tuple[int, str]]:
-    """List when each version of a judge was made, and the address that it asks, the oldest first."""
-    mine = sa.select(definition_versions).where(definition_versions.c.definition_id == judge.id)
+def list_endpoints(connection: Connection, judge_id: int) -> list[tuple[int, str]]:
+    """List when each version of a judge was made, and the endpoint that it asks, by its hash, the oldest first."""
+    mine = sa.select(definition_versions).where(definition_versions.c.definition_id == judge_id)
     ordered = mine.order_by(definition_versions.c.created_at, definition_versions.c.id)
-    return [(row.created_at, json.loads(row.body).get("url", "")) for row in connection.execute(ordered)]
+    return [(row.created_at, endpoint_hash(json.loads(row.body))) for row in connection.execute(ordered)]
 
 
-def asked_elsewhere(judge: Definition, endpoints: Sequence[tuple[int, str]], at: int) -> bool:
-    """Whether a judge asked another endpoint at that time; a new key, timeout, price or budget is no such edit."""
-    if judge.updated_at <= at:  # a version that came back was made long ago
-        return False
-    asked = [url for made_at, url in endpoints if made_at <= at]
-    return bool(asked) and asked[-1] != judge.body.get("url", "")
+def endpoint_at(judge: Definition, endpoints: Sequence[tuple[int, str]], at: int) -> str:
+    """Return the endpoint that a judge asked at a time, where what it said does not name it.
+
+    That of the newest version that was there: of a version that came back only the first time is kept.
+    """
+    if judge.updated_at <= at:
+        return endpoint_hash(judge.body)
+    asked = [endpoint for made_at, endpoint in endpoints if made_at <= at]
+    return asked[-1] if asked else endpoint_hash(judge.body)
+
+
+def sole_endpoint(endpoints: Sequence[tuple[int, str]], at: int) -> str | None:
+    """Return the endpoint that every version of a judge asked which was there by then; None = there were several."""
+    asked = {endpoint for made_at, endpoint in endpoints if made_at <= at}
+    return asked.pop() if len(asked) == 1 else None
 
 
 _OF_EARLIER: Final = {"checks": [], "disputed": 0, "labellers": None}
@@ -557,7 +502,7 @@ def count_labels(connection: Connection, judge_id: int, question: str, rater: Ra
 
 
 def confirmed_of_runs(connection: Connection, run_ids: Collection[int]) -> dict[int, frozenset[str]]:
-    """Return by run the measures that people confirmed of the model and wording of the judge that rated its answers.
+    """Return by run the measures that people confirmed of the judge that rated its answers, as it was then.
 
     Whatever the judge is now: a number keeps who said it. Of a run whose answers wait, the judge that its check names
     is meant as it is now.
@@ -587,16 +532,26 @@ def confirmed_of_run(connection: Connection, run_id: int) -> frozenset[str]:
 
 
 def rater_of_run(connection: Connection, run_id: int) -> Rater | None:
-    """Return model and wording of the judge that rated the answers of a run; None = no judge did, or not yet."""
+    """Return what the judge that rated the answers of a run was then; None = no judge did, or not yet."""
     return _rater(connection, run_id, read_run_answers(connection, [run_id]).get(run_id))
 
 
 def _rater(connection: Connection, run_id: int, found: RunAnswers | None) -> Rater | None:
-    """Return by what the answers of a run were rated; of a run of an earlier release, what its ratings name."""
+    """Return by what the answers of a run were rated; of an earlier release, what ratings and versions tell."""
     if found is None or found["judge"] is None:
         return None
-    if "rated_by" in found:
-        return found["rated_by"]
+    rater = found["rated_by"] if "rated_by" in found else _rater_of_ratings(connection, run_id)
+    if rater is None or "endpoint" in rater:
+        return rater
+    judge = find_definition(connection, "judge", found["judge"])
+    ended = sa.func.coalesce(runs.c.finished_at, runs.c.created_at)
+    at = connection.execute(sa.select(ended).where(runs.c.id == run_id)).scalar()
+    if judge is None or at is None:
+        return rater
+    return {**rater, "endpoint": endpoint_at(judge, list_endpoints(connection, judge.id), at)}
+
+
+def _rater_of_ratings(connection: Connection, run_id: int) -> Rater | None:
     held = sa.and_(answers.c.first_run <= run_id, sa.or_(answers.c.last_run.is_(None), answers.c.last_run >= run_id))
     rated = (
         sa.select(answers.c.body)
@@ -702,12 +657,21 @@ class DrawnVerdict(Value):
 
 
 def rated_answers(
-    connection: Connection, judge_id: int, suite_id: int, *, question: str, model: str, wording: str, since: int = 0
+    connection: Connection,
+    judge_id: int,
+    suite_id: int,
+    *,
+    question: str,
+    model: str,
+    wording: str,
+    endpoint: str,
+    since: int = 0,
 ) -> list[RatedRow]:
-    """Read the answers to canaries of a suite of which a judge, with this model and wording, said something.
+    """Read the answers to canaries of a suite of which a judge, with this model, wording and endpoint, said something.
 
     `since`: only those that a run which ended from then on gave first. Where a canary has variables or a conversation,
     only what the judge said knowing them.
+    What an earlier release kept names no endpoint: it counts where the judge had asked no other one by then.
     """
     ended = sa.func.coalesce(runs.c.finished_at, runs.c.created_at)
     statement = (
@@ -726,7 +690,7 @@ def rated_answers(
         .where(ended >= since)
         .order_by(answers.c.id)
     )
-    found = []
+    found, endpoints = [], list_endpoints(connection, judge_id)
     answered = connection.execute(statement).all()
     canary_of = bodies_of(connection, {row.canary_version_id for row in answered})
     for row in answered:
@@ -736,8 +700,9 @@ def rated_answers(
         canary = canary_of[row.canary_version_id]
         in_context = bool(canary.get("vars") or canary.get("history"))
         asked = wording_of(Question(question), in_context=True) if in_context else wording
-        if (rating.get("model"), rating.get("wording")) == (model, asked):
-            at = row.finished_at or row.created_at
+        at = row.finished_at or row.created_at
+        at_endpoint = rating.get("endpoint") or sole_endpoint(endpoints, at)
+        if (rating.get("model"), rating.get("wording"), at_endpoint) == (model, asked, endpoint):
             found.append(row_value(RatedRow, row, at=at, value=rating["value"]))
     return found
 
