@@ -8,7 +8,7 @@ from app.annotation.domain.agreement import Coefficient
 from app.annotation.views import CoefficientView
 from app.answers.domain.labellers import FEWEST_TWICE, LabellersView
 from app.answers.domain.sentences import LabelRoom, next_step, trust_sentences
-from app.answers.domain.trust import CalibrationBody, LengthBiasView, decide_calibration
+from app.answers.domain.trust import CalibrationBody, LengthBiasView, decide_calibration, measure_judge
 
 
 def bias(**changes: Any) -> LengthBiasView:
@@ -202,8 +202,33 @@ def test_what_to_do_next_follows_from_what_is_known(changes: dict[str, Any], ste
     assert (given_up in next_step(found)) == (given_up in found["reason"]), "one decision for both sentences"
 
 
+@pytest.mark.parametrize(
+    ("accepted", "kappa", "step"),
+    [
+        (
+            181,
+            "0.38",
+            "Label about 170 more answers: about 370 labels are needed. Only 11 of 200 labels are no, too few",
+        ),
+        (
+            185,
+            "0.47",
+            "Label about 170 more answers: about 370 labels are needed. Only 11 of 200 labels are no, too few",
+        ),
+    ],
+)
+def test_few_bad_answers_do_not_show_that_another_model_is_needed(accepted: int, kappa: str, step: str) -> None:
+    judged = [*([1.0] * accepted), *([0.0] * (189 - accepted)), *([0.0] * 5), *([1.0] * 6)]
+    measured = measure_judge([True] * 189 + [False] * 11, judged)
+    assert measured.reason.startswith(f"kappa {kappa} over 200 labels, lower bound 0.")
+    assert measured.reason.endswith("below 0.4: more labels may show more")
+    of_kappa = {name: getattr(measured.kappa, name) for name in ("value", "low", "high")}
+    found = calibration(calibrated=False, labels=200, yes=189, kappa=of_kappa, reason=measured.reason)
+    assert next_step(found).startswith(step)
+
+
 def test_wrong_labels_are_mended_before_a_model_is_given_up() -> None:
-    found = calibration(**uncalibrated(0.46, 0.30, 0.6, labels=173))
+    found = calibration(yes=130, **uncalibrated(0.46, 0.30, 0.6, labels=173))
     assert next_step(found).startswith("Try another model: about 1,300 labels are needed")
     assert next_step({**found, "labellers": labellers(36, 4, 0.7)}) == (
         "Let two people label each answer, as by a new task with an overlap of 1, before you try another model: wrong "
@@ -220,7 +245,7 @@ def test_kappa_below_what_is_needed_is_not_mended_by_labels() -> None:
     ("of", "left", "rated", "step"),
     [
         (
-            uncalibrated(0.46, 0.30, 0.6, labels=173),
+            {"yes": 130, **uncalibrated(0.46, 0.30, 0.6, labels=173)},
             0,
             173,
             (

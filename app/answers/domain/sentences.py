@@ -9,6 +9,7 @@ from app.answers.domain.labellers import agree_no_better
 from app.answers.domain.trust import (
     ADVISED,
     FEWEST_LABELS,
+    FEWEST_OF_A_KIND,
     LEAST_KAPPA,
     TOO_LITTLE,
     CalibrationBody,
@@ -166,7 +167,12 @@ def agree_too_little(found: CalibrationBody | None) -> bool:
         return False
     if agree_no_better(found["labellers"], found["kappa"]["value"]):
         return False
-    return not may_agree(found["kappa"]["value"], found["kappa"]["high"], found["labels"])
+    return not may_agree(found["kappa"]["value"], found["kappa"]["high"], found["labels"], _rarer(found))
+
+
+def _rarer(found: CalibrationBody) -> int:
+    """Return how many labels are of the rarer kind, yes or no."""
+    return min(found["yes"], found["labels"] - found["yes"])
 
 
 class LabelRoom(Value):
@@ -191,10 +197,19 @@ def wanted_labels(found: CalibrationBody) -> int | None:
     if agree_too_little(found) or agree_no_better(found["labellers"], kappa["value"]):
         return None
     if kappa["value"] is None or kappa["low"] is None or kappa["value"] <= LEAST_KAPPA:
-        return ADVISED if labels < ADVISED else None
+        return ADVISED if labels < ADVISED else _labels_for_rarer(found)
     enough: float = labels * ((kappa["value"] - kappa["low"]) / (kappa["value"] - LEAST_KAPPA)) ** 2
     step: int = 10 ** max(math.floor(math.log10(enough)) - 1, 0)
-    return max(ADVISED, math.ceil(round(enough / step, 6)) * step)
+    wanted = max(ADVISED, math.ceil(round(enough / step, 6)) * step)
+    return wanted if wanted <= MOST_ANSWERS else (_labels_for_rarer(found) or wanted)
+
+
+def _labels_for_rarer(found: CalibrationBody) -> int | None:
+    """Return how many labels would hold enough of the rarer kind to tell of kappa; None: there are enough, or none."""
+    if not 0 < _rarer(found) < FEWEST_OF_A_KIND or found["labels"] >= MOST_ANSWERS:
+        return None
+    enough = math.ceil(found["labels"] * FEWEST_OF_A_KIND / _rarer(found) / 10) * 10
+    return min(max(enough, ADVISED), MOST_ANSWERS)
 
 
 def next_step(found: CalibrationBody | None, *, lone: str = "", room: LabelRoom | None = None) -> str:
@@ -233,7 +248,12 @@ def _label_more(found: CalibrationBody, wanted: int, room: LabelRoom | None, pur
     """Say how many answers are to be labelled, why so many, and where they come from."""
     kappa, more = found["kappa"]["value"], wanted - found["labels"]
     needed, unless = f"about {wanted:,} labels are needed", ""
-    if not found["calibrated"] and kappa is not None and wanted > ADVISED:
+    is_for_rarer = not found["calibrated"] and wanted > ADVISED and wanted == _labels_for_rarer(found)
+    if is_for_rarer:
+        kind = "no" if 2 * found["yes"] > found["labels"] else "yes"
+        few = f"{_rarer(found)} of {found['labels']} labels {'is' if _rarer(found) == 1 else 'are'} {kind}"
+        unless = f" Only {few}, too few to tell how far people and judge agree."
+    elif not found["calibrated"] and kappa is not None and wanted > ADVISED:
         needed += f" at a kappa of {kappa:.2f}"
     elif not found["calibrated"] and kappa is not None and kappa <= LEAST_KAPPA:
         unless = f" At a kappa of {kappa:.2f} no number of labels is enough, but it may be higher."
@@ -248,7 +268,7 @@ def _label_more(found: CalibrationBody, wanted: int, room: LabelRoom | None, pur
             return f"Label {more} more answers {purpose}."
         return f"Label about {more} more answers{f': {needed}' if wanted > ADVISED else ''}.{unless}"
     if room.rated >= wanted:
-        many = f"so many labels are needed at a kappa of {kappa:.2f}, " if wanted > ADVISED else ""
+        many = f"so many labels are needed at a kappa of {kappa:.2f}, " if wanted > ADVISED and not is_for_rarer else ""
         left = f"task {room.task} has {room.open or 'none'} left, and labels of two tasks are not added up"
         return f"Draw about {wanted} answers in a new task below: {many}{left}.{unless}"
     first = "Wait until new runs bring answers, and draw anew"

@@ -205,7 +205,8 @@ def measure_judge(
     people, verdicts, _ = _arrays(labels, judged, ())
     yes, says = people > 0, verdicts >= _FULL
     kappa = kappa_interval(yes, says)
-    calibrated, reason = decide_calibration(kappa, len(people), labellers=labellers)
+    rarer = int(min(yes.sum(), (~yes).sum()))
+    calibrated, reason = decide_calibration(kappa, len(people), rarer=rarer, labellers=labellers)
     return JudgeAgreement(
         labels=len(people),
         kappa=kappa,
@@ -216,10 +217,13 @@ def measure_judge(
     )
 
 
-def decide_calibration(kappa: Coefficient, labels: int, *, labellers: LabellersView | None = None) -> tuple[bool, str]:
+def decide_calibration(
+    kappa: Coefficient, labels: int, *, rarer: int | None = None, labellers: LabellersView | None = None
+) -> tuple[bool, str]:
     """Whether a judge is calibrated, and why: the lower bound of kappa has to be known and at least `LEAST_KAPPA`.
 
-    `labellers`: how far people agree with each other; where no better, the judge is not blamed.
+    `rarer`: labels of the rarer kind; None = enough. `labellers`: how far people agree with each other; where no
+    better, the judge is not blamed.
     """
     if not labels:
         return False, "no answer is labelled yet"
@@ -230,20 +234,22 @@ def decide_calibration(kappa: Coefficient, labels: int, *, labellers: LabellersV
     measured = f"kappa {kappa.value:.2f} over {labels} labels, lower bound {kappa.low:.2f}"
     if kappa.low >= LEAST_KAPPA:
         return True, f"{measured}; {LEAST_KAPPA} is needed"
-    advice = "more labels may show more" if may_agree(kappa.value, kappa.high, labels) else TOO_LITTLE
+    advice = "more labels may show more" if may_agree(kappa.value, kappa.high, labels, rarer) else TOO_LITTLE
     if agree_no_better(labellers, kappa.value):
         advice = "people agree with each other no better"
     return False, f"{measured}, below {LEAST_KAPPA}: {advice}"
 
 
-def may_agree(kappa: float | None, high: float | None, labels: int) -> bool:
+def may_agree(kappa: float | None, high: float | None, labels: int, rarer: int | None = None) -> bool:
     """Whether more labels may show that people and judge agree enough; else they agree too little.
 
-    They may while kappa or, up to `ADVISED` labels, the upper end of its interval reaches `LEAST_KAPPA`.
+    They may while kappa reaches `LEAST_KAPPA`, or the upper end of its interval does with less than `ADVISED` labels or
+    few of the rarer kind: of 11 bad answers kappa is hardly known.
     """
     if kappa is None or high is None:
         return True
-    return kappa >= LEAST_KAPPA or (high >= LEAST_KAPPA and labels < ADVISED)
+    is_hardly_known = labels < ADVISED or (rarer is not None and rarer < FEWEST_OF_A_KIND)
+    return kappa >= LEAST_KAPPA or (high >= LEAST_KAPPA and is_hardly_known)
 
 
 TOO_LITTLE: Final = "people and judge agree too little"

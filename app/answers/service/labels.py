@@ -499,7 +499,12 @@ def _with_labellers(connection: Connection, row: CalibrationRow) -> CalibrationR
     labellers = _labellers(read_grades(connection, task), rows.list_verdicts(connection, row.task_id))
     body: CalibrationBody = {**row.body, "labellers": labellers}
     if not row.calibrated:
-        body["reason"] = decide_calibration(Coefficient(**body["kappa"]), row.labels, labellers=labellers)[1]
+        body["reason"] = decide_calibration(
+            Coefficient(**body["kappa"]),
+            row.labels,
+            rarer=min(body["yes"], row.labels - body["yes"]),
+            labellers=labellers,
+        )[1]
     return replace(row, body=body)
 
 
