@@ -675,7 +675,10 @@ def adopt_judgments(
             item, grade = found
             known.add(item.key)
             if isinstance(chunk, JudgmentDocument) and (chunk.grade != grade or chunk.source not in {None, source}):
-                changed[chunk.identity] = chunk.model_copy(update={"grade": grade, "source": source})
+                # Known as irrelevant it had its id alone; what is expected is found again under another id by its text.
+                names_text = grade and not chunk.grade and chunk.text is None and _is_usable(item.text)
+                text = item.text if names_text else chunk.text
+                changed[chunk.identity] = chunk.model_copy(update={"grade": grade, "source": source, "text": text})
         if chunk.id is not None and (found is None or chunk.id not in found[0].chunk_ids):
             others_ids.add(chunk.id)
     new = [(one, _new_judgment(*one, others_ids, source)) for one in graded if one[0].key not in known]
@@ -703,11 +706,15 @@ def _find_item(
     return found
 
 
+def _is_usable(text: str) -> bool:
+    """Whether a text can name a judgment."""
+    return bool(normalise(text)) and len(text) <= _LONGEST_TEXT
+
+
 def _new_judgment(item: PoolItem, grade: int, others_ids: Collection[str], source: str) -> JudgmentDocument | None:
     """Return the judgment of an item that has none; None = neither an id nor a text can name it."""
     name = next((chunk for chunk in item.chunk_ids if chunk not in others_ids), None)
-    usable = bool(normalise(item.text)) and len(item.text) <= _LONGEST_TEXT
-    text = item.text if usable and (grade or name is None) else None
+    text = item.text if _is_usable(item.text) and (grade or name is None) else None
     if name is None and text is None:
         return None
     return JudgmentDocument(id=name, text=text, grade=grade, source=source)
