@@ -49,6 +49,17 @@ def test_the_judge_reads_each_query_with_its_conversation(sqlite_store: Store) -
     assert len(it.judge.asked) == 4, "unchanged answers are asked about once"
 
 
+def test_padded_copies_are_judged_with_the_conversation_too(sqlite_store: Store) -> None:
+    it = asked_world(sqlite_store)
+    labelled = Labelled(it=it)
+    labelled.put()
+    labelled.draw()
+    prompts = [prompt.user for prompt in it.judge.asked[4:]]
+    assert len(prompts) == 4
+    for text in ("user: Do you ship to Iceland?", "user: Can I return a gift?", "tenant: acme"):
+        assert sum(text in prompt for prompt in prompts) == 1
+
+
 @pytest.mark.both
 def test_who_labels_an_answer_sees_the_conversation_that_it_is_of(store: Store) -> None:
     it = asked_world(store)

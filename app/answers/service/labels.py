@@ -71,7 +71,7 @@ from app.base.db.engine import Connection, Store, to_us
 from app.base.db.keys import Vault
 from app.base.errors import ConfigurationError, ConflictError, InvalidInputError, NotFoundError
 from app.base.texts import counted
-from app.base.values import Value, replace
+from app.base.values import Turn, Value, replace
 from app.base.views import rounded_or_none, time_text, view_of
 from app.catalog import store as catalog
 from app.catalog.documents.check_documents import CheckDocument
@@ -225,12 +225,7 @@ def _ask_padded(judge: JudgeInUse, task_id: int) -> None:
         texts = {one.id: one.text for one in task_rows.list_items(connection, task_id)}
         beside = task_rows.read_answer_items(connection, task_id)
     padded = {
-        one.item_id: AnswerToJudge(
-            query=beside[one.item_id].query,
-            contexts=tuple(beside[one.item_id].contexts),
-            answer=answer,
-            expected=beside[one.item_id].expected,
-        )
+        one.item_id: _as_asked(beside[one.item_id], answer)
         for one in controls
         if (answer := pad_answer(texts[one.item_id], beside[one.item_id].contexts)) is not None
     }
@@ -244,6 +239,18 @@ def _ask_padded(judge: JudgeInUse, task_id: int) -> None:
                 for item_id, rating in outcomes.items()
             },
         )
+
+
+def _as_asked(item: AnswerItem, answer: str) -> AnswerToJudge:
+    asked = item.asked or {"vars": {}, "history": []}
+    return AnswerToJudge(
+        query=item.query,
+        contexts=tuple(item.contexts),
+        answer=answer,
+        expected=item.expected,
+        vars=asked["vars"],
+        history=tuple(Turn(role=one["role"], content=one["content"]) for one in asked["history"]),
+    )
 
 
 def calibrate(store: Store, task_id: int, *, now: datetime) -> None:
