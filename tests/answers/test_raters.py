@@ -40,11 +40,11 @@ RATED_BY = {
 SAID = "faithful (uncalibrated) 0.409 is below 0.9 (warning)"
 
 
-def set_model(two: TwoChecks, model: str) -> None:
-    """Put the judge of both checks in force with a model."""
+def set_model(two: TwoChecks, model: str, **edited: Any) -> None:
+    """Put the judge of both checks in force with a model, and otherwise edited."""
     described: dict[str, Any] = answers_page(KEYS, slug="seen", sample=1.0, rules=[RULE])
     checks = [{**described["checks"][0], "slug": slug} for slug in ("seen", "blind")]
-    two.it.world.apply({**described, "checks": checks, "judges": [{**JUDGE, "model": model}]})
+    two.it.world.apply({**described, "checks": checks, "judges": [{**JUDGE, "model": model, **edited}]})
 
 
 def labelled(store: Store) -> TwoChecks:
@@ -170,6 +170,19 @@ def test_two_models_of_one_judge_are_told_apart_and_their_own_numbers_not_compar
     assert said in text.replace("Judge", "judge")
     page = Site(world=two.it.world).page(f"/compare?a=run:{b}&b=run:{c}").text
     assert "with model 'large' and those of the other with 'small': its own numbers cannot be compared" in page
+
+
+def test_two_endpoints_of_one_judge_are_told_apart_and_their_own_numbers_not_compared(sqlite_store: Store) -> None:
+    two = labelled(sqlite_store)
+    a = run_strict(two)
+    set_model(two, LARGE, url="http://other.test/v1/chat/completions")
+    b = two.run("seen")
+    view, _ = comparisons.compare_references(sqlite_store, f"run:{a}", f"run:{b}")
+    [answers] = view["answers"]
+    assert (answers["a"]["model"], answers["b"]["model"]) == (LARGE, LARGE)
+    assert (answers["difference"], answers["low"]) == (None, None)
+    text = comparison_markdown(ComparisonReport(view=view, losses=[], wins=[]))
+    assert "was another endpoint, or asked as another account, when it rated the answers of one run" in text
 
 
 def test_a_run_of_a_release_that_kept_no_rater_is_told_by_its_ratings(sqlite_store: Store) -> None:

@@ -295,6 +295,12 @@ def _unlike_raters(measure: str, a: AnswersOfRun, b: AnswersOfRun) -> str | None
             f"judge '{first}' rated the answers of one run with model '{models[0]}' and those of the other with "
             f"'{models[1]}': its own numbers cannot be compared; let one model rate both, {otherwise}"
         )
+    endpoints = {rater["endpoint"] for rater in (a.rater, b.rater) if "endpoint" in rater}
+    if len(endpoints) > 1:
+        return (
+            f"judge '{first}' was another endpoint, or asked as another account, when it rated the answers of one run "
+            f"than of the other: its own numbers cannot be compared; let one endpoint rate both, {otherwise}"
+        )
     if a.rater["wordings"].get(measure) != b.rater["wordings"].get(measure):
         return (
             f"judge '{first}' was asked about {measure} in other words in each run: its own numbers cannot be "
