@@ -118,7 +118,8 @@ def post_exposures(store: StoreDep, slug: str, body: Content) -> ReceivedExposur
 def post_outcomes(store: StoreDep, slug: str, body: Content) -> ReceivedOutcomes:
     """Take in outcomes of exposed units, at most 10,000 a request: `[{event_id, unit, value, at?}]`.
 
-    The first value of a unit stays; none within the window is a 0. Sent again, nothing counts twice.
+    The first value of a unit stays; none within the window is a 0. Sent again, nothing counts twice but what came
+    after the window, which is only told.
     """
     batch = parse_document(OutcomeBatch, {"outcomes": body})
     return experiments.receive_outcomes(store, slug, batch.outcomes, now=datetime.now(UTC))

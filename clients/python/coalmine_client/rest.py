@@ -124,7 +124,7 @@ class Coalmine:
 
     # --- made by generate.py: a method for each operation of the API ---
 
-    DESCRIPTION = "e2abffe1321dc9ba8550d00e561cc54c03802552ca04b720519910cfd5694ffd"
+    DESCRIPTION = "a937c38f136d3b46ee2aafe4d69b4a8548517de7b223d036f6d200ea74fe4aa2"
 
     def livez(self) -> str:
         """Return that the process answers."""
