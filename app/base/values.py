@@ -27,7 +27,7 @@ class Value(Struct, frozen=True, kw_only=True, metaclass=_Frozen):
     """An immutable value of named fields, equal where its class and all its fields are.
 
     A frozen dataclass is written in Python a second time for each class as it is imported, which takes a fifth of a
-    start; use one only where a field is left out of comparisons or texts, or pydantic has to serialize it.
+    start; use one only where a field is left out of comparisons, or pydantic has to serialize it.
     """
 
 

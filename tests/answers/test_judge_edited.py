@@ -15,8 +15,7 @@ from app.base.db.engine import Store, to_us
 from app.base.texts import corrected_text
 from app.comparison.rendering import comparison_notes
 from app.comparison.service import comparisons
-from app.experiments.domain.guard_rails import decide_guard
-from app.experiments.domain.margins import decide_judged
+from app.experiments.domain.margins import decide_guard, decide_judged
 from app.experiments.domain.promotion_evidence import GuardEvidence
 from app.experiments.service.promotions import compare_judged
 from app.reports.metrics import state_families

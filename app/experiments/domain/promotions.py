@@ -15,14 +15,17 @@ from app.base.texts import bound_text, counted, listed, percent_text
 from app.base.values import TimeText, Value, replace
 from app.comparison.domain.outcomes import ComparisonVerdict, Side, ViolationKind
 from app.comparison.domain.sentences import A_AND_B, judgments_sentence, violations_sentence, violations_text
-from app.experiments.domain.guard_rails import GuardFinding, believe_runs, decide_guard, read_behind
 from app.experiments.domain.margins import (
     GateResult,
+    GuardFinding,
     Losses,
+    believe_runs,
+    decide_guard,
     decide_judged,
     intervals_text,
     lost_measures,
     lost_of,
+    read_behind,
     within_margin,
 )
 from app.experiments.domain.promotion_evidence import (

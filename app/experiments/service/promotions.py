@@ -48,13 +48,13 @@ from app.experiments.domain.promotions import (
     Waiver,
     decide_promotion,
 )
-from app.experiments.service.guard_rails import read_guard
 from app.experiments.service.promotion_evidence import (
     describe_alerts,
     describe_changes,
     describe_edits_since,
     find_judged_pair,
     name_shared_retriever,
+    read_guard,
     read_users,
     say_cautions,
 )
