@@ -13,12 +13,11 @@ from typing import Annotated
 import typer
 
 from app import __version__, serving
-from app.base import terminal
-from app.base.commands import DataDir, examples, now
+from app.base.commands import DataDir, Ending, examples, note, now, stopped_by_signals
 from app.base.db.files import lock_for_serving, lock_for_work
+from app.base.documents.parsing import file_source
 from app.base.errors import CoalmineError, ConfigurationError, InvalidInputError, Problem
 from app.base.net.transfer import raise_descriptor_limit, return_freed_memory
-from app.base.terminal import Ending, file_source, stopped_by_signals
 from app.base.values import replace
 from app.config import Settings, load_settings, service_links
 from app.definitions.commands.resources import require_own_key
@@ -85,7 +84,7 @@ def serve(
                 return
             program = sys.argv[0] if Path(sys.argv[0]).name == "coalmine" else "coalmine"
             for line in serving.welcome(service, version=__version__, demo=beside, command=program):
-                terminal.note(line)
+                note(line)
 
         if beside is not None and service.worker is not None:
             stack.enter_context(_seeding_demo(service))
@@ -210,7 +209,7 @@ def demo(
         if until_stdin_ends:
             serving.end_with_stdin()
         else:
-            terminal.note(f"The demo retriever is at http://{host}:{port}/; Ctrl-C stops it.")
+            note(f"The demo retriever is at http://{host}:{port}/; Ctrl-C stops it.")
         try:
             run_demo(host, port, corpus, chunk_characters)
         except CorpusError as error:
@@ -229,11 +228,11 @@ def _ending(settings: Settings) -> Iterator[Ending]:
         if settings.log_format == "json":
             logger.info("stopped")
         else:
-            terminal.note("Stopped.")
+            note("Stopped.")
 
 
 def _say_stopping(settings: Settings) -> None:
     if settings.log_format == "json":
         logger.info("stopping")
     else:
-        terminal.note(serving.STOPPING)
+        note(serving.STOPPING)

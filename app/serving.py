@@ -30,11 +30,11 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from app.base.addresses import AddressPolicy, parse_allow
 from app.base.api.trusted_proxies import PeerAddress
+from app.base.commands import Ending
 from app.base.db import keys
 from app.base.errors import ConfigurationError
 from app.base.net.transfer import Request, raise_descriptor_limit
 from app.base.net.transport import send_one
-from app.base.terminal import Ending
 from app.base.values import Value
 from app.main import Service
 from app.runs.service.change_feed import Streams
@@ -105,6 +105,7 @@ def _server_config(app: FastAPI, *, access_log: bool, lifespan: Literal["on", "o
         access_log=access_log,
         server_header=False,
         lifespan=lifespan,
+        ws="none",
         timeout_graceful_shutdown=grace,
     )
 

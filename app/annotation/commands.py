@@ -14,8 +14,8 @@ from app.annotation.views import CorpusView
 from app.base import terminal
 from app.base.commands import DataDir, ServerUrl, examples, now
 from app.base.documents.fields import SLUG
+from app.base.documents.parsing import file_source
 from app.base.errors import InvalidInputError, Problem
-from app.base.terminal import file_source
 from app.base.texts import Source, counted, plain
 from app.definitions.client import Server
 from app.definitions.commands.resources import connect_server, open_database

@@ -11,10 +11,9 @@ import typer
 
 from app.annotation.documents import read_corpus, read_passages
 from app.answers.service.labels import DraftedQueries, draft_queries
-from app.base import terminal
-from app.base.commands import DataDir, examples, now
+from app.base.commands import DataDir, examples, note, now
+from app.base.documents.parsing import file_source
 from app.base.errors import ConflictError, InvalidInputError, Problem
-from app.base.terminal import file_source
 from app.base.texts import counted, plain
 from app.catalog.documents.canary_documents import CanaryDocument, SuiteDocument
 from app.catalog.documents.canary_export import write_canary_file
@@ -76,13 +75,13 @@ def draft(
         is_chunk = not file.is_dir()
         to.write_text(_proposals(suite, found, dict(texts), is_chunk=is_chunk), encoding="utf-8")
     ended = ", ".join(f"{times} {outcome}" for outcome, times in found.outcomes.items())
-    terminal.note(f"{counted(len(found.queries), 'query')} drafted from {counted(len(texts), 'text')}: {ended}")
+    note(f"{counted(len(found.queries), 'query')} drafted from {counted(len(texts), 'text')}: {ended}")
     if found.repeated:
-        terminal.note(f"{counted(found.repeated, 'query')} left out: drafted before")
+        note(f"{counted(found.repeated, 'query')} left out: drafted before")
     for detail in found.details:
-        terminal.note(detail)
+        note(detail)
     if to is not None and not found.queries:
-        terminal.note(f"No reply holds a query, so {to} is not written.")
+        note(f"No reply holds a query, so {to} is not written.")
         raise typer.Exit(2)
 
 
@@ -143,7 +142,7 @@ def accept(
         if kept:
             _write_suite(to, suite, kept)
         _write_suite(file, suite, left)
-    terminal.note(f"{counted(len(kept), 'canary')} in {to}, {dropped:,} dropped, {len(left):,} left in {file}")
+    note(f"{counted(len(kept), 'canary')} in {to}, {dropped:,} dropped, {len(left):,} left in {file}")
 
 
 def _decide(canary: CanaryDocument, *, number: int, of: int) -> str:

@@ -1,15 +1,18 @@
-"""What all commands share and what costs nothing to import: error output and common options.
+"""What all commands share and what costs nothing to import: error output, options, files, the end by signals.
 
 What opens a store or a server is in `definitions.commands.resources`: it loads the whole service, which `--version`
 does without.
 """
 
 import os
+import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Any
+from types import FrameType
+from typing import Annotated, Any, NoReturn
 
 import typer
 from typer.core import TyperGroup
@@ -36,6 +39,24 @@ def discard_output() -> None:
     os.close(sink)
 
 
+def note(line: str) -> None:
+    """Print a line beside the result."""
+    sys.stderr.write(f"{line}\n")
+    sys.stderr.flush()
+
+
+def show_error(error: CoalmineError) -> None:
+    """Print every problem on a line: those of files begin with file and line, as editors and CI like it."""
+    from app.base.texts import plain  # noqa: PLC0415 - takes as long to load as all the rest
+
+    if isinstance(error, InvalidInputError):
+        for problem in error.problems:
+            note(f"{plain(str(problem))}")
+        return
+    for line in str(error).splitlines():
+        note(f"coalmine: {plain(line)}")
+
+
 class Commands(TyperGroup):
     """A group of commands that prints refusals plainly, whichever command they come from."""
 
@@ -52,9 +73,7 @@ class Commands(TyperGroup):
         try:
             return super().invoke(ctx)
         except CoalmineError as error:
-            from app.base import terminal  # noqa: PLC0415 - draws tables, which takes as long to load as all the rest
-
-            terminal.show_error(error)
+            show_error(error)
             raise typer.Exit(REFUSED) from error
         except typer.BadParameter as error:
             error.message = error.message.removeprefix("Value error, ")  # pydantic's word, not one for people
@@ -65,9 +84,7 @@ class Commands(TyperGroup):
         except OSError as error:
             if error.filename is None:
                 raise
-            from app.base import terminal  # noqa: PLC0415 - as above
-
-            terminal.show_error(CoalmineError(f"{error.filename}: {error.strerror}"))
+            show_error(CoalmineError(f"{error.filename}: {error.strerror}"))
             raise typer.Exit(REFUSED) from error
         except KeyboardInterrupt as error:
             typer.echo("Interrupted.", err=True)
@@ -98,3 +115,33 @@ ServerUrl = Annotated[
     str | None,
     typer.Option("--server", metavar="URL", help="A running service instead; the key is taken from COALMINE_API_KEY."),
 ]
+
+
+class Ending:
+    """The handler of signals: the first begins an orderly end, which the next one cuts short."""
+
+    def __init__(self) -> None:
+        self.begun = False
+
+    def __call__(self, _number: int, _frame: FrameType | None) -> NoReturn:
+        """Unwind everything by a KeyboardInterrupt."""
+        self.begin()
+        raise KeyboardInterrupt
+
+    def begin(self) -> None:
+        """Note that the end has begun; leave at once where it had."""
+        if self.begun:
+            os._exit(INTERRUPTED)
+        self.begun = True
+
+
+@contextmanager
+def stopped_by_signals() -> Iterator[Ending]:
+    """Let Ctrl-C and SIGTERM end the process, by a KeyboardInterrupt that unwinds everything; a second one at once."""
+    ending = Ending()
+    before = {number: signal.signal(number, ending) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield ending
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

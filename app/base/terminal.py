@@ -1,19 +1,9 @@
-"""Output of commands, texts of others drawn literally. Results on stdout, all else on stderr.
+"""Output of commands, texts of others drawn literally. Results on stdout, all else on stderr."""
 
-Below it the files that commands read, packed or not, and the end of a process by signals.
-"""
-
-import codecs
-import gzip
-import io
 import os
-import signal
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
-from types import FrameType
-from typing import Any, NoReturn, Self
+from typing import Any, Self
 
 from rich import box
 from rich.cells import cell_len
@@ -22,8 +12,7 @@ from rich.padding import Padding
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from app.base.errors import CoalmineError, InvalidInputError, Problem
-from app.base.texts import UNDEFINED, UTF_16_MARKS, Source, Table, not_utf_8, plain
+from app.base.texts import UNDEFINED, Table, plain
 
 _PIPED_WIDTH = 160  # where there is no terminal to ask, wide enough for a log or a pager
 
@@ -31,22 +20,6 @@ _PIPED_WIDTH = 160  # where there is no terminal to ask, wide enough for a log o
 def show_table(table: Table) -> None:
     """Show a table by itself."""
     draw(open_console(), table)
-
-
-def note(line: str) -> None:
-    """Print a line beside the result."""
-    sys.stderr.write(f"{line}\n")
-    sys.stderr.flush()
-
-
-def show_error(error: CoalmineError) -> None:
-    """Print every problem on a line: those of files begin with file and line, as editors and CI like it."""
-    if isinstance(error, InvalidInputError):
-        for problem in error.problems:
-            note(f"{plain(str(problem))}")
-        return
-    for line in str(error).splitlines():
-        note(f"coalmine: {plain(line)}")
 
 
 @contextmanager
@@ -159,76 +132,3 @@ def _draw_records(console: Console, table: Table) -> None:
 def _print_note(console: Console, table: Table) -> None:
     if table.note:
         console.print(Text(f"{table.note[:1].upper()}{table.note[1:]}.", style="dim"), soft_wrap=True)
-
-
-_PACKED = ".gz"
-_READ_AT_ONCE = 65_536
-_BLOCK = 1_000  # lines between two moves of a progress bar
-
-
-def file_source(path: Path, advance: Callable[[int], None] = lambda _: None) -> Source:
-    """Return a file as a source, packed or not; `advance` is called with the number of bytes read."""
-
-    def lines() -> Iterator[str]:
-        with path.open("rb") as raw, gzip.GzipFile(fileobj=raw) if path.suffix == _PACKED else raw as unpacked:
-            before = 0
-            if unpacked.peek(2)[:2] in UTF_16_MARKS:  # Excel's "Unicode text"
-                yield from _utf_16_lines(unpacked, path)
-                return
-            for number, line in enumerate(unpacked):
-                try:
-                    yield line.decode("utf-8-sig" if number == 0 else "utf-8")
-                except UnicodeDecodeError as error:
-                    message = not_utf_8(str(path))
-                    raise InvalidInputError([Problem(file=str(path), line=number + 1, message=message)]) from error
-                if number % _BLOCK == 0:
-                    advance(raw.tell() - before)
-                    before = raw.tell()
-            advance(raw.tell() - before)
-
-    return Source(name=str(path), lines=lines)
-
-
-def _utf_16_lines(raw: io.BufferedReader | gzip.GzipFile, path: Path) -> Iterator[str]:
-    decoder, rest = codecs.getincrementaldecoder("utf-16")(), ""
-    try:
-        while block := raw.read(_READ_AT_ONCE):
-            *lines, rest = (rest + decoder.decode(block)).split("\n")
-            yield from [f"{line}\n" for line in lines]
-        rest += decoder.decode(b"", final=True)
-        yield from [rest] if rest else []
-    except UnicodeDecodeError as error:
-        raise InvalidInputError([Problem(file=str(path), message="begins as UTF-16 text and is none")]) from error
-
-
-INTERRUPTED = 130
-
-
-class Ending:
-    """The handler of signals: the first begins an orderly end, which the next one cuts short."""
-
-    def __init__(self) -> None:
-        self.begun = False
-
-    def __call__(self, _number: int, _frame: FrameType | None) -> NoReturn:
-        """Unwind everything by a KeyboardInterrupt."""
-        self.begin()
-        raise KeyboardInterrupt
-
-    def begin(self) -> None:
-        """Note that the end has begun; leave at once where it had."""
-        if self.begun:
-            os._exit(INTERRUPTED)
-        self.begun = True
-
-
-@contextmanager
-def stopped_by_signals() -> Iterator[Ending]:
-    """Let Ctrl-C and SIGTERM end the process, by a KeyboardInterrupt that unwinds everything; a second one at once."""
-    ending = Ending()
-    before = {number: signal.signal(number, ending) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield ending
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 import typer
 
 from app.base import terminal
-from app.base.commands import DataDir, examples
+from app.base.commands import DataDir, examples, note
 from app.base.errors import InvalidInputError, Problem
 from app.base.texts import Table, counted, plain, shorten
 from app.definitions.commands.resources import open_database
@@ -153,7 +153,7 @@ def _replay_check(slug: str, form: Format, data_dir: Path | None) -> None:
     learned = f"the first baseline was learned after {first:,}" if first else "no baseline was learned yet"
     typer.echo(f"{counted(len(runs), 'measured run')}; {learned}.")
     if differing := sum(one.stored is not None and one.reading.evidence != one.stored.evidence for one in runs):
-        terminal.note(
+        note(
             f"Note: the evidence of {counted(differing, 'run')} differs from what was stored when it ended; older runs "
             "were pruned, or the suite was changed in the meantime."
         )

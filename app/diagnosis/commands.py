@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from app.base import terminal
-from app.base.commands import DataDir, ServerUrl, examples, now
+from app.base.commands import DataDir, ServerUrl, examples, note, now
 from app.base.errors import InvalidInputError, Problem
 from app.base.texts import Table, counted, percent_text, plain, shorten
 from app.base.views import id_or_none
@@ -97,7 +97,7 @@ def _show_proposals(check: str, proposals: Sequence[ReanchorView]) -> None:
     ]
     columns = ("id", "canary", "judgment", "proposed in its place", "same text")
     terminal.show_table(Table(title="", columns=columns, rows=tuple(rows)))
-    terminal.note(f"Say yes or no with --accept and --reject; {counted(len(rows), 'proposal')} in all.")
+    note(f"Say yes or no with --accept and --reject; {counted(len(rows), 'proposal')} in all.")
 
 
 def _chunk(chunk: Mapping[str, Any]) -> str:
@@ -111,7 +111,7 @@ def _show_decision(decision: ReanchorDecision) -> None:
         typer.echo(_CONTROLS.sub("", patch["diff"] or patch["yaml"]), nl=False)
         if patch["diff"] is None:
             place = f"{plain(str(patch['file']))} is not as it was applied, or not here" if patch["file"] else "no file"
-            terminal.note(f"No patch could be written ({place}): these are the canaries as they would be.")
+            note(f"No patch could be written ({place}): these are the canaries as they would be.")
     groups = (
         ("Accepted, and in force", decision["accepted"]),
         ("Rejected", decision["rejected"]),
@@ -122,9 +122,9 @@ def _show_decision(decision: ReanchorDecision) -> None:
     for heading, group in groups:
         if group:
             listed = ", ".join(f"{plain(one['id'])} ({plain(one['key'])})" for one in group)
-            terminal.note(f"{heading}: {listed}")
+            note(f"{heading}: {listed}")
     if not any(group for _, group in groups):
-        terminal.note("No proposal waits for an answer.")
+        note("No proposal waits for an answer.")
 
 
 _CONTROLS = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]|\r(?!\n)")

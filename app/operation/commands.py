@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from app.base import terminal
-from app.base.commands import Commands, DataDir, examples, now
+from app.base.commands import Commands, DataDir, examples, note, now
 from app.base.db import keys
 from app.base.texts import Table, plain
 from app.definitions.commands.resources import format_time, open_database
@@ -26,7 +26,7 @@ def create(
     with open_database(data_dir, create=True) as (_, store):
         key = keys.create_key(store, name=name, scope=scope, now=now())
     typer.echo(key)
-    terminal.note("This is shown once. Send it as `Authorization: Bearer KEY`; without a key nothing is open any more.")
+    note("This is shown once. Send it as `Authorization: Bearer KEY`; without a key nothing is open any more.")
 
 
 @app.command("list", epilog=examples("coalmine keys list"))
@@ -49,4 +49,4 @@ def revoke(
     """Revoke an API key at once; its sessions end too."""
     with open_database(data_dir) as (_, store):
         keys.revoke_key(store, key, now=now())
-    terminal.note(f"Key {key} is revoked.")
+    note(f"Key {key} is revoked.")

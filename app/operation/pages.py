@@ -13,7 +13,6 @@ from urllib.parse import quote, urlencode, urlsplit
 import anyio
 import anyio.to_thread
 from anyio import CapacityLimiter
-from cryptography.fernet import InvalidToken
 from fastapi import Request, Response
 from fastapi.responses import HTMLResponse, RedirectResponse
 
@@ -194,10 +193,7 @@ def _sign_in(
 
 def _read_flow(request: Request, access: Access) -> SignInFlow | None:
     """Return what this browser left with; None where it did not, or too long ago."""
-    try:
-        flow = access.vault.decrypt_session(request.cookies.get(_FLOW_COOKIE, "").encode(), _FLOW_SECONDS)
-    except (InvalidToken, ValueError):
-        return None
+    flow = access.vault.decrypt_session(request.cookies.get(_FLOW_COOKIE, "").encode(), _FLOW_SECONDS)
     return cast("SignInFlow", flow) if isinstance(flow, dict) and flow.keys() == SignInFlow.__required_keys__ else None
 
 

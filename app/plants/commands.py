@@ -17,10 +17,9 @@ from uuid import uuid4
 import typer
 
 from app import USER_AGENT
-from app.base.commands import Paths, examples
+from app.base.commands import Paths, examples, note
 from app.base.documents.fields import did_you_mean, path_of
 from app.base.errors import ConflictError, InvalidInputError, Problem
-from app.base.terminal import note
 from app.base.texts import plain, shorten
 from app.base.values import Value
 from app.catalog.documents.canary_files import Documents, read_files

@@ -18,10 +18,10 @@ from app.annotation.service import annotations, tasks
 from app.annotation.store import task_rows as rows
 from app.annotation.views import TaskState
 from app.base import terminal
-from app.base.commands import DataDir, ServerUrl, examples, now
+from app.base.commands import DataDir, ServerUrl, examples, note, now
 from app.base.db.engine import Store
+from app.base.documents.parsing import file_source
 from app.base.errors import CoalmineError, ConflictError, NotFoundError
-from app.base.terminal import file_source
 from app.base.texts import Source, Table, counted, plain
 from app.catalog import store as catalog
 from app.catalog.service import references
@@ -72,9 +72,9 @@ def send_traffic(
         retriever = retriever or _only("retriever", client.slugs("retrievers"))
         new, notes = _upload(client, suite, retriever, found, upload=_upload_id(file_source(file)))
     typer.echo(f"{counted(len(found.queries), 'distinct query')} read, {new:,} of them new")
-    for note in dict.fromkeys(notes):
-        times = notes.count(note)
-        terminal.note(note if times == 1 else f"{times} parts: {note}")
+    for line in dict.fromkeys(notes):
+        times = notes.count(line)
+        note(line if times == 1 else f"{times} parts: {line}")
 
 
 def _upload(client: Server, suite: str, retriever: str, found: ReadTraffic, *, upload: str) -> tuple[int, list[str]]:
@@ -90,7 +90,7 @@ def _upload(client: Server, suite: str, retriever: str, found: ReadTraffic, *, u
             except CoalmineError:
                 if sent:
                     arrived = f"{sent} of {len(parts)} parts arrived."
-                    terminal.note(f"{arrived} Send the same file again within a day: they are not counted twice.")
+                    note(f"{arrived} Send the same file again within a day: they are not counted twice.")
                 raise
             new += answer["new"]
             notes += answer["notes"]
@@ -137,7 +137,7 @@ def show_suggestions(
 def _only(kind: str, slugs: Sequence[str]) -> str:
     """Return the only one of these. Raises ConflictError that lists them otherwise."""
     if len(slugs) == 1:
-        terminal.note(f"{kind.capitalize()}: {plain(slugs[0])} (the only one)")
+        note(f"{kind.capitalize()}: {plain(slugs[0])} (the only one)")
         return slugs[0]
     if not slugs:
         raise NotFoundError(f"there is no {kind} yet")

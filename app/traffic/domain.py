@@ -6,6 +6,8 @@ every query would be a load test, so the most frequent are asked and the others 
 First which queries are the same; guesses of segments, and views, stand at the end.
 """
 
+from __future__ import annotations
+
 import re
 import unicodedata
 from collections import Counter

@@ -5,6 +5,8 @@ below it, by the best rank over retrievers, and the rest what no retriever retur
 replacement; its size is known, which an estimate of recall needs.
 """
 
+from __future__ import annotations
+
 import hashlib
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import pairwise
@@ -96,7 +98,7 @@ class Corpus(Value):
     places: tuple[int, ...]
 
     @classmethod
-    def of(cls, keys: Iterable[str]) -> "Corpus":
+    def of(cls, keys: Iterable[str]) -> Corpus:
         """Read the identities of all texts in order."""
         first: dict[str, int] = {}
         for place, key in enumerate(keys):

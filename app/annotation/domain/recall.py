@@ -1,5 +1,7 @@
 """Recall beyond the pool, estimated from the grades of a sample."""
 
+from __future__ import annotations
+
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Final
@@ -111,7 +113,7 @@ class _Samples(Value):
     """Of each stratum the number of grades it is worth, after Kish: equal weights give their number."""
 
     @classmethod
-    def read(cls, queries: Sequence[QueryGrades]) -> "_Samples":
+    def read(cls, queries: Sequence[QueryGrades]) -> _Samples:
         strata = len(queries[0].strata)
         if any(len(query.strata) != strata for query in queries):
             raise ValueError("queries must have the same strata")
@@ -265,7 +267,7 @@ class _Words(Value):
     wrong: Floats
 
     @classmethod
-    def of(cls, cells: Iterable[Sequence[Sequence[Said]]]) -> "_Words":
+    def of(cls, cells: Iterable[Sequence[Sequence[Said]]]) -> _Words:
         said = sorted({one for cell in cells for query in cell for one in query})
         people, relevant = np.array(said, dtype=np.float64).reshape(-1, 2).T
         right = np.stack([people - relevant, people - relevant, relevant])

@@ -4,6 +4,8 @@ A label that is wrong counts as an error of the judge that is right. Where two p
 they differ tells how often a label is wrong, and so how much of what the judge seems to get wrong is theirs.
 """
 
+from __future__ import annotations
+
 from collections import Counter
 from collections.abc import Sequence
 from typing import Final

@@ -25,7 +25,6 @@ from urllib.parse import urlsplit
 
 import anyio.to_thread
 from anyio import CapacityLimiter
-from cryptography.fernet import InvalidToken
 from fastapi import APIRouter, Depends, Request
 from fastapi.dependencies.models import Dependant
 from fastapi.routing import APIRoute
@@ -549,10 +548,7 @@ def read_session(request: Request, access: Access) -> Session | None:
     cookie = _session_cookie(request)
     if not cookie:
         return None
-    try:
-        session = access.vault.decrypt_session(cookie.encode(), _SESSION_SECONDS)
-    except (InvalidToken, ValueError):  # of another key, too old, or no session
-        return None
+    session = access.vault.decrypt_session(cookie.encode(), _SESSION_SECONDS)
     whole = isinstance(session, dict) and session.keys() - Session.__optional_keys__ == Session.__required_keys__
     return cast("Session", session) if whole else None
 

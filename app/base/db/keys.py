@@ -8,19 +8,17 @@ ended. The vault encrypts secrets at rest (Fernet) under a key that `catalog.ser
 import base64
 import hmac
 import json
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from enum import StrEnum
+from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
 from secrets import token_urlsafe
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import sqlalchemy as sa
-from cryptography.fernet import Fernet, InvalidToken, MultiFernet
-from cryptography.hazmat.primitives.hashes import SHA256
-from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from sqlalchemy import BigInteger, Column, Connection, LargeBinary, Table, Text
 
 from app.base.db.engine import Store, insert_one, row_value, to_us
@@ -35,6 +33,9 @@ from app.base.errors import (
     UnauthorizedError,
 )
 from app.base.values import Value
+
+if TYPE_CHECKING:
+    from cryptography.fernet import MultiFernet
 
 _LEAST_LENGTH = 20
 _USE_RESOLUTION = 60_000_000  # microseconds; recording every use would make each request a write
@@ -261,9 +262,17 @@ class Vault:
         keys = [part.strip() for part in key.split(",") if part.strip()]
         if not keys or any(len(part) < _LEAST_KEY for part in keys):
             raise ConfigurationError(f"SECRET_KEY must have at least {_LEAST_KEY} characters")
-        self._first = Fernet(_derive(keys[0], b"coalmine secrets"))
-        self._fernet = MultiFernet([self._first, *[Fernet(_derive(part, b"coalmine secrets")) for part in keys[1:]]])
-        self._fingerprint_key = _derive(keys[0], b"coalmine fingerprints")
+        self._keys = keys
+
+    @cached_property
+    def _fernet(self) -> "MultiFernet":
+        from cryptography.fernet import Fernet, MultiFernet  # noqa: PLC0415 - 7 MB that most services do without
+
+        return MultiFernet([Fernet(_derive(key, b"coalmine secrets")) for key in self._keys])
+
+    @cached_property
+    def _fingerprint_key(self) -> bytes:
+        return _derive(self._keys[0], b"coalmine fingerprints")
 
     def encrypt(self, secrets: Mapping[str, object]) -> bytes | None:
         """Return the ciphertext; None where there are no secrets."""
@@ -273,24 +282,20 @@ class Vault:
         """Return the secrets of a ciphertext. Raises ConfigurationError where it was encrypted under another key."""
         if token is None:
             return {}
-        try:
+        with _readable():
             secrets: dict[str, str] = json.loads(self._fernet.decrypt(bytes(token)))
-        except InvalidToken as error:
-            raise ConfigurationError(_UNREADABLE) from error
         return secrets
 
     def renew(self, token: bytes) -> bytes:
         """Return the ciphertext re-encrypted under the first key. Raises ConfigurationError as `decrypt`."""
-        try:
+        with _readable():
             return self._fernet.rotate(token)
-        except InvalidToken as error:
-            raise ConfigurationError(_UNREADABLE) from error
 
     def is_under_first(self, token: bytes) -> bool:
         """Whether the first key decrypts a ciphertext."""
         try:
-            self._first.decrypt(bytes(token))
-        except InvalidToken:
+            Vault(self._keys[0]).decrypt(token)
+        except ConfigurationError:
             return False
         return True
 
@@ -299,10 +304,27 @@ class Vault:
         return hmac.digest(self._fingerprint_key, text.encode(), "sha256").hex()
 
     def decrypt_session(self, token: bytes, seconds: int) -> Any:
-        """Return the JSON of a token no older than `seconds`. Raises InvalidToken, and ValueError for invalid JSON."""
-        return json.loads(self._fernet.decrypt(token, ttl=seconds))
+        """Return the JSON of a token; None where it is of another key, older than `seconds`, or none at all."""
+        try:
+            with _readable():
+                return json.loads(self._fernet.decrypt(token, ttl=seconds))
+        except (ConfigurationError, ValueError):
+            return None
+
+
+@contextmanager
+def _readable() -> Iterator[None]:
+    from cryptography.fernet import InvalidToken  # noqa: PLC0415 - as above
+
+    try:
+        yield
+    except InvalidToken as error:
+        raise ConfigurationError(_UNREADABLE) from error
 
 
 def _derive(key: str, purpose: bytes) -> bytes:
+    from cryptography.hazmat.primitives.hashes import SHA256  # noqa: PLC0415 - as above
+    from cryptography.hazmat.primitives.kdf.hkdf import HKDF  # noqa: PLC0415 - as above
+
     derived = HKDF(algorithm=SHA256(), length=32, salt=None, info=purpose).derive(key.encode())
     return base64.urlsafe_b64encode(derived)

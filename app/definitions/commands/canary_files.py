@@ -12,10 +12,9 @@ from typing import Any
 import typer
 from rich.text import Text
 
-from app.base import terminal
-from app.base.commands import Paths, examples
+from app.base.commands import Paths, examples, note
 from app.base.errors import Problem
-from app.base.terminal import note, open_console
+from app.base.terminal import open_console
 from app.base.texts import counted, plain
 from app.catalog.documents.canary_files import Documents, read_files
 from app.catalog.documents.warnings import find_warnings, silence_notes, suite_notes, text_of
@@ -30,7 +29,7 @@ def validate(paths: Paths) -> None:
     show_documents(documents)
     warn(find_warnings(documents))
     for line in [*suite_notes(documents), *silence_notes(documents, datetime.now(UTC))]:
-        terminal.note(f"Note: {plain(line)}.")
+        note(f"Note: {plain(line)}.")
 
 
 _SIGNS = {"create": ("+", "green"), "update": ("~", "yellow"), "archive": ("-", "red")}

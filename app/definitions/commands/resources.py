@@ -14,13 +14,13 @@ import typer
 
 from app import USER_AGENT
 from app.base import terminal
-from app.base.commands import Commands, DataDir, Paths, ServerUrl, examples, now
+from app.base.commands import Commands, DataDir, Paths, ServerUrl, examples, note, now
 from app.base.db.engine import Store, from_us
 from app.base.db.files import lock_for_new_key, revisions
 from app.base.db.files import migrate as migrate_store
 from app.base.db.keys import Vault
+from app.base.documents.parsing import file_source
 from app.base.errors import CoalmineError, ConfigurationError, InvalidInputError, Problem
-from app.base.terminal import file_source
 from app.base.texts import counted, plain
 from app.base.values import asdict
 from app.base.views import time_text
@@ -112,10 +112,10 @@ def export(
         typer.echo(text, nl=False)
     else:
         Path(path).write_text(text, encoding="utf-8")
-        terminal.note(f"Written to {path}.")
+        note(f"Written to {path}.")
     variables = dict.fromkeys(_VARIABLE.findall(text))
     if variables:
-        terminal.note(f"To read it back, set: {', '.join(variables)}")
+        note(f"To read it back, set: {', '.join(variables)}")
 
 
 @app.command(epilog=examples("COALMINE_DATABASE_URL=postgresql://user@db/coalmine coalmine migrate"))
@@ -135,7 +135,7 @@ def migrate(*, data_dir: DataDir = None) -> None:
         summary = "has the schema already" if before == target else f"migrated from {before or 'nothing'}"
         typer.echo(f"{store.place}: {summary}, now at {target}")
         if is_new:
-            terminal.note(
+            note(
                 f"NEW: there was no database at {file}, so an empty one was made. If one was to be upgraded, it is "
                 "elsewhere: --data-dir or COALMINE_DATA_DIR say where"
             )
@@ -168,9 +168,9 @@ def _export_suite(path: str, to: str, suite: str | None, server: str | None, dat
         file = Path(path) / name
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text, encoding="utf-8", newline="")
-        terminal.note(f"Written to {file}.")
+        note(f"Written to {file}.")
     for line in notes:
-        terminal.note(f"Note: {plain(line)}.")
+        note(f"Note: {plain(line)}.")
 
 
 def _plan(paths: Sequence[Path], server: str | None, data_dir: Path | None, *, dry_run: bool) -> bool:
@@ -185,7 +185,7 @@ def _plan(paths: Sequence[Path], server: str | None, data_dir: Path | None, *, d
     canary_files.show_plan(changes, applied=not dry_run)
     canary_files.warn(find_warnings(documents))
     for line in notes:
-        terminal.note(f"Note: {plain(line)}.")
+        note(f"Note: {plain(line)}.")
     return bool(changes)
 
 
@@ -197,7 +197,7 @@ def open_database(data_dir: Path | None, *, create: bool = False) -> Iterator[tu
     is_new = file is not None and not file.exists()
     store = open_store(settings, create=create)
     try:
-        terminal.note(f"Database: {store.place}{' (new)' if is_new else ''}")
+        note(f"Database: {store.place}{' (new)' if is_new else ''}")
         yield settings, store
     finally:
         store.close()
@@ -300,9 +300,9 @@ def import_suite(  # noqa: PLR0913 - options of a command
         notes = [*notes, archived_note(archived)] if archived else notes
     canary_files.warn(find_warnings(documents))
     for line in (*imported.notes, *notes):
-        terminal.note(f"Note: {plain(line)}.")
+        note(f"Note: {plain(line)}.")
     size = f"{counted(len(imported.suite.canaries or ()), 'canary')}, {counted(imported.judgments, 'judgment')}"
-    terminal.note(f"Suite {imported.suite.slug}: {size}.")
+    note(f"Suite {imported.suite.slug}: {size}.")
 
 
 def _read(form: str, files: Sequence[Path], suite: str, builder: SuiteBuilder) -> ImportedSuite:
@@ -354,7 +354,7 @@ def _write_file(to: str, text: str) -> None:
             ]
         )
     Path(to).write_text(text, encoding="utf-8")
-    terminal.note(f"Written to {to}.")
+    note(f"Written to {to}.")
 
 
 @secrets_app.callback()
@@ -382,9 +382,9 @@ def rotate(
             file, path = settings.database_file, settings.data_dir / KEY_FILE
             with lock_for_new_key(file):
                 rotated = rotate_key_file(store, settings.data_dir, new_key=new_key, shared=file is None)
-            note = f"{path} holds that key alone."
+            then = f"{path} holds that key alone."
             if new_key and file is None:
-                note = (
+                then = (
                     f"{path} holds the old key too, for what a service that still runs may store: restart every "
                     "service, then rotate again without --new-key."
                 )
@@ -396,7 +396,7 @@ def rotate(
         else:
             rotated = rotate_store(store, Vault(settings.secret_key))
             several = "," in settings.secret_key
-            note = "Once every service knows it, COALMINE_SECRET_KEY needs no other key." if several else ""
+            then = "Once every service knows it, COALMINE_SECRET_KEY needs no other key." if several else ""
     whose = " and ".join(counted(count, kind) for kind, count in sorted(rotated.moved.items(), reverse=True))
     if whose:
         summary = f"The secrets of {whose} were encrypted anew under the first key, those of their past versions too."
@@ -404,7 +404,7 @@ def rotate(
         summary = "Nothing to rotate: every stored secret was under the first key already."
     else:
         summary = "No secret is stored, so nothing had to be encrypted anew."
-    typer.echo(f"{summary} {note}".rstrip())
+    typer.echo(f"{summary} {then}".rstrip())
     if rotated.unreadable:
         them = counted(rotated.unreadable, "past version")
-        terminal.note(f"The secrets of {them} open with none of the keys: they were left as they are, and are lost.")
+        note(f"The secrets of {them} open with none of the keys: they were left as they are, and are lost.")

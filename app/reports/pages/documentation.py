@@ -10,12 +10,10 @@ from collections.abc import Collection, Iterator, Sequence
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from fastapi import Request
 from fastapi.responses import FileResponse, HTMLResponse, Response
-from markdown_it import MarkdownIt
-from markdown_it.token import Token
 from markupsafe import Markup
 
 from app.base.api.requests import below, needs, page_router, sub_path
@@ -23,6 +21,9 @@ from app.base.db.keys import Scope
 from app.base.errors import NotFoundError
 from app.base.values import Value
 from app.base.web.pages import render
+
+if TYPE_CHECKING:
+    from markdown_it.token import Token
 
 router = page_router()
 
@@ -86,6 +87,8 @@ def pages() -> list[HelpPage]:
 @cache
 def read(name: str, path: str) -> HelpPage:
     """Return a page of a service below a path of its host; "" = at its root."""
+    from markdown_it import MarkdownIt  # noqa: PLC0415 - a service whose manual nobody reads does without
+
     markdown = MarkdownIt("js-default")  # without HTML, which is shown as it stands
     tokens = markdown.parse((FOLDER / f"{name}.md").read_text(encoding="utf-8"))
     headings = _mark_headings(name, tokens)
@@ -101,7 +104,7 @@ _SCROLLED: Final = r'<div class="scroll" tabindex="0" role="group" aria-label="T
 _NOT_IN_ANCHORS: Final = re.compile(r"[^\w\- ]")
 
 
-def _mark_headings(name: str, tokens: Sequence[Token]) -> list[Heading]:
+def _mark_headings(name: str, tokens: Sequence["Token"]) -> list[Heading]:
     """Give each heading the id that GitHub gives it, and return them."""
     found: list[Heading] = []
     taken: dict[str, int] = {}
@@ -125,7 +128,7 @@ def address_of(name: str) -> str:
     return HELP if name == INDEX else f"{HELP}/{name}"
 
 
-def _fit_in(token: Token, name: str, path: str) -> None:
+def _fit_in(token: "Token", name: str, path: str) -> None:
     """Let what stands on a page be shown by our pages: links lead to our addresses, columns are aligned by a class."""
     style = token.attrs.pop("style", None)
     if style == "text-align:right":
@@ -134,7 +137,7 @@ def _fit_in(token: Token, name: str, path: str) -> None:
         token.children = list(_linked(token.children, name, path))
 
 
-def _linked(tokens: Sequence[Token], name: str, path: str) -> Iterator[Token]:
+def _linked(tokens: Sequence["Token"], name: str, path: str) -> Iterator["Token"]:
     """Yield what stands in a line; of links and pictures of what is not of the documentation their text alone."""
     is_left_out = False
     for token in tokens:
@@ -143,7 +146,7 @@ def _linked(tokens: Sequence[Token], name: str, path: str) -> Iterator[Token]:
         if token.type == "link_open":
             is_left_out = address is None
         if token.type == "image" and (address is None or "://" in address):
-            yield Token("text", "", 0, content=token.content)
+            yield token.copy(type="text")
         elif not (is_left_out and token.type in {"link_open", "link_close"}):
             if address is not None:
                 token.attrSet(attribute, below(path, address))

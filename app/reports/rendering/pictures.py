@@ -9,16 +9,18 @@ from collections.abc import Sequence
 from functools import cache, lru_cache
 from io import BytesIO
 from itertools import islice
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image, ImageColor, ImageDraw, ImageFont
 
 from app.base.values import Value
 from app.records.domain import Cell
 from app.reports.views import HeatMap, HeatMapLayout
+
+if TYPE_CHECKING:  # 4 MB that a service does without until a picture is drawn
+    from PIL import ImageDraw, ImageFont
 
 SHEET_WIDTH: Final = 640
 _HEIGHT: Final = 360
@@ -96,6 +98,8 @@ def heat_map_png(
 @lru_cache(maxsize=32)
 def _drawn(encoded: bytes, width: int, scale: int, is_dark: bool, ground: str | None) -> bytes:  # noqa: FBT001 - hashed
     """Draw a heat map, once as long as it is the same."""
+    from PIL import Image, ImageDraw  # noqa: PLC0415 - see TYPE_CHECKING
+
     heat_map: HeatMap = msgspec.json.decode(encoded)
     inks, columns = _DARK if is_dark else _LIGHT, len(heat_map["columns"])
     layout = layout_of([len(group["canaries"]) for group in heat_map["groups"]], columns=columns, width=width)
@@ -121,6 +125,8 @@ def _painted(
     heat_map: HeatMap, layout: HeatMapLayout, edges: Sequence[int], inks: _Inks, scale: int
 ) -> NDArray[np.uint8]:
     """Return the pixels of the cells alone, (height, width, 4); between large cells is a line."""
+    from PIL import ImageColor  # noqa: PLC0415 - see TYPE_CHECKING
+
     pixels = np.zeros((layout["height"] * scale, layout["width"] * scale, 4), np.uint8)
     colours = np.zeros((128, 4), np.uint8)
     for cell, ink in inks.cells.items():
@@ -139,7 +145,7 @@ def _painted(
 
 
 def _draw_marks(
-    draw: ImageDraw.ImageDraw, heat_map: HeatMap, edges: Sequence[int], height: int, inks: _Inks, scale: int
+    draw: "ImageDraw.ImageDraw", heat_map: HeatMap, edges: Sequence[int], height: int, inks: _Inks, scale: int
 ) -> None:
     """Draw a dashed line where the index version changed, and its name where there is room in one of two lines."""
     names = short_versions([mark["index_version"] for mark in heat_map["marks"]])
@@ -174,5 +180,7 @@ def _cut(text: str, width: int, scale: int) -> str:
 
 
 @cache
-def _font(scale: int) -> ImageFont.FreeTypeFont | ImageFont.ImageFont:
+def _font(scale: int) -> "ImageFont.FreeTypeFont | ImageFont.ImageFont":
+    from PIL import ImageFont  # noqa: PLC0415 - see TYPE_CHECKING
+
     return ImageFont.load_default(_FONT * scale)

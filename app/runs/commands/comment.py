@@ -7,9 +7,8 @@ from typing import Annotated
 import typer
 
 from app import USER_AGENT
-from app.base.commands import examples
+from app.base.commands import examples, note
 from app.base.errors import InvalidInputError, Problem
-from app.base.terminal import note
 from app.runs.client import PullRequest
 
 app = typer.Typer(rich_markup_mode=None)

@@ -13,7 +13,7 @@ import typer
 
 from app import USER_AGENT
 from app.base import terminal
-from app.base.commands import ServerUrl, Variables, examples, now, variable_values
+from app.base.commands import ServerUrl, Variables, examples, note, now, variable_values
 from app.base.documents.fields import Document, parse_document
 from app.base.errors import CoalmineError, InvalidInputError, Problem
 from app.base.texts import Table, counted, named_text, number, outcome_word, plain, shorten, variables_text
@@ -139,7 +139,7 @@ def _saved_answer(baseline: Path, asked: Question) -> Earlier | None:
     report = reports.get(asked.check.slug) or lone
     before = None if report is None or not asked.as_itself else earlier_answer(report, asked, str(baseline))
     if before is None:
-        terminal.note("The baseline has no answer to this query.")
+        note("The baseline has no answer to this query.")
     return before
 
 
@@ -396,4 +396,4 @@ def _save(file: Path, asked: Question) -> None:
     else:
         written = new_canary_file(asked.check.suite, asked.canary)
     file.write_bytes(written.encode())
-    terminal.note(f"Added canary {asked.canary.key} to {file}.")
+    note(f"Added canary {asked.canary.key} to {file}.")

@@ -15,9 +15,10 @@ from rich.text import Text
 from app import USER_AGENT
 from app.alerts.domain.rules import rule_without_history
 from app.base import terminal
-from app.base.commands import Paths, examples, now
+from app.base.commands import Paths, examples, note, now, stopped_by_signals
+from app.base.documents.parsing import file_source
 from app.base.errors import InvalidInputError, Problem
-from app.base.terminal import draw, file_source, note, open_console, stopped_by_signals
+from app.base.terminal import draw, open_console
 from app.base.texts import plain, table_markdown
 from app.base.values import Verdict
 from app.catalog.documents.canary_files import read_files
@@ -122,7 +123,7 @@ def check(  # noqa: PLR0913 - options of a command
         targets, notes = judged_by_rank(chosen, ranked, file=str(rankings), as_documents=as_documents)
         probe: Probe = RankingsProbe(ranked)
         for line in notes:
-            terminal.note(f"Note: {line}.")
+            note(f"Note: {line}.")
     else:
         targets = gate.choose_targets(documents, check=slug, url=url, served=served, takes=_names(takes))
         probe = RetrieverProbe(load_settings(os.environ).retriever_addresses, USER_AGENT)
@@ -139,7 +140,7 @@ def check(  # noqa: PLR0913 - options of a command
             if saved is not None:
                 report["comparison"] = compare_reports(saved, report, decide_reports(saved, report, target.check.use))
             elif baseline is not None:
-                terminal.note(f"The baseline has no report of check {target.check.slug}.")
+                note(f"The baseline has no report of check {target.check.slug}.")
             reports.append(report)
             saved_reports.append(saved)
     if save is not None:

@@ -10,7 +10,7 @@ from uuid import uuid4
 import typer
 
 from app.base import terminal
-from app.base.commands import DataDir, ServerUrl, examples, now
+from app.base.commands import DataDir, ServerUrl, examples, note, now
 from app.base.db.engine import Store
 from app.base.documents.fields import parse_duration
 from app.base.errors import CoalmineError
@@ -67,7 +67,7 @@ def _rescore_here(store: Store, rescoring_id: int, moved: _Advance) -> Mapping[s
         return _wait_until_finished(work_and_show(), work_and_show, moved)
     except KeyboardInterrupt:
         rescoring.release(store, owner=owner)
-        terminal.note("What is re-scored stays; run it again to go on.")
+        note("What is re-scored stays; run it again to go on.")
         raise
 
 
@@ -106,9 +106,9 @@ def _show(result: Mapping[str, Any], start: datetime | None) -> None:
     rows += [(f"{name} runs", *[f"{one.get(name, 0):,}" for one in verdicts]) for name in named]
     terminal.show_table(Table(title="", columns=("", "before", "after"), rows=tuple(rows)))
     if start is not None and (reaches is None or reaches < start):
-        terminal.note("Note: it was asked for from further back before; all of its runs are counted.")
+        note("Note: it was asked for from further back before; all of its runs are counted.")
     if result["note"]:
-        terminal.note(f"Note: {plain(str(result['note']))}.")
+        note(f"Note: {plain(str(result['note']))}.")
 
 
 def _seconds(text: str) -> float:
