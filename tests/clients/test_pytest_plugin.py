@@ -83,6 +83,17 @@ def test_each_canary_is_a_test_beside_those_of_the_project(project: Path) -> Non
     assert "5 passed" in done.stdout
 
 
+@pytest.mark.parametrize("spread", [(), ("-n", "2")], ids=["alone", "xdist"])
+def test_what_retrieves_is_found_where_one_stands_also_by_the_script_of_pytest(
+    project: Path, spread: tuple[str, ...]
+) -> None:
+    (project / "test_own.py").unlink()  # whose folder pytest would put on the path
+    path = {**_environment(), "PYTHONSAFEPATH": "1"}  # as the script `pytest` has it: without the folder one stands in
+    done = run(project, *ASKED, *spread, environment=path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "4 passed" in done.stdout
+
+
 def test_without_the_option_nothing_is_asked(project: Path) -> None:
     done = run(project)
     assert "1 passed" in done.stdout, done.stdout

@@ -396,6 +396,13 @@ def test_what_is_known_to_be_irrelevant_is_not_told_as_found() -> None:
     assert worst_table(report(bad)).rows[0][4] == UNDEFINED
 
 
+def test_what_must_not_come_is_named_before_what_was_found() -> None:
+    bad = degraded()
+    bad["forbidden_ranks"] = [1]
+    bad["ranking"][0] |= {"id": "g1", "document": "globex/contract.pdf"}
+    assert worst_table(report(bad)).rows[0][4].startswith("globex/contract.pdf (forbidden) at rank 1")
+
+
 def test_a_cell_names_three_chunks_and_counts_the_rest() -> None:
     bad = degraded()
     bad["missing"] = [{"id": str(number), "grade": 1} for number in range(5)]

@@ -336,7 +336,13 @@ def _match_text(hit: Mapping[str, Any]) -> str:
 def _found_text(result: Mapping[str, Any]) -> str:
     hits = [hit for hit in result["ranking"] if hit["judgment"] is not None and hit["grade"]]
     ranks = [f"{_judgment_name(hit['judgment'])} at rank {hit['rank']}" for hit in hits]
-    return _first_three(ranks)
+    return _first_three([*_forbidden_hits(result), *ranks])
+
+
+def _forbidden_hits(result: Mapping[str, Any]) -> list[str]:
+    places = set(result.get("forbidden_ranks") or ())
+    hits = [hit for hit in result["ranking"] if hit["rank"] in places]
+    return [f"{_judgment_name(hit['document'] or hit['id'])} (forbidden) at rank {hit['rank']}" for hit in hits]
 
 
 def _first_three(names: Sequence[str]) -> str:

@@ -7,6 +7,7 @@
 import importlib
 import json
 import os
+import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
@@ -244,7 +245,7 @@ def _checked(config: pytest.Config) -> Report:
     if not stated:
         raise pytest.UsageError("--coalmine needs --coalmine-retriever: MODULE:NAME of what retrieves, or a URL")
     try:
-        report = check(_imported(stated), _paths(config), baseline=_baseline(config))
+        report = check(_imported(config, stated), _paths(config), baseline=_baseline(config))
     except CheckError as error:
         raise pytest.UsageError(f"coalmine check: {error}") from None
     if save := config.getoption("--coalmine-save"):
@@ -265,17 +266,21 @@ def _results_of(baseline: str | None) -> dict[str, dict[str, Mapping[str, Any]]]
     return {one["run"]["check"]: {result["key"]: result for result in one["results"]} for one in documents}
 
 
-def _imported(stated: str) -> Any:
-    """Return what an import path names, or a URL as it is."""
+def _imported(config: pytest.Config, stated: str) -> Any:
+    """Return what an import path names, or a URL as it is; looked for as `python -m pytest` does, here first."""
     if stated.startswith(("http://", "https://")):
         return stated
     module, _, name = stated.partition(":")
     if not name:
         raise pytest.UsageError(f"'{stated}' is not MODULE:NAME")
+    here = [str(folder) for folder in (config.invocation_params.dir, config.rootpath)]
+    sys.path[:0] = [folder for folder in dict.fromkeys(here) if folder not in sys.path]
     try:
         found: Any = importlib.import_module(module)
     except ImportError as error:
-        raise pytest.UsageError(f"{module} cannot be imported: {error}") from None
+        raise pytest.UsageError(
+            f"{module} cannot be imported: {error} (looked for in {here[0]} and on Python's path)"
+        ) from None
     for part in name.split("."):
         if not hasattr(found, part):
             raise pytest.UsageError(f"{module} has no '{name}'")
