@@ -178,7 +178,8 @@ def _escaped(value: Any) -> Any:
 DEFAULT_TEXT = (
     "Coalmine test document {{ marker }}. It measures how soon new documents are found. It is removed within minutes."
 )
-DEFAULT_QUERY = "What is {{ marker }}?"
+DEFAULT_QUERY = "Coalmine test document {{ marker }}"
+"""The first words of the text: an embedder that knows no such word as the marker brings them close all the same."""
 
 
 class PlantDocument(ScheduleDocument):

@@ -142,7 +142,7 @@ def test_a_document_is_put_found_removed_and_gone(ground: Ground) -> None:
     head, question, *steps, verdict = done.stdout.splitlines()
     (key,) = ground.source.puts
     assert head == f"Document {key}, asked for by check watch:"
-    assert question.startswith("  What is coalmine")
+    assert question.startswith("  Coalmine test document coalmine")
     assert [step.partition(" s  ")[2] for step in steps] == [
         "put: sent",
         "put: taken by the source",

@@ -1,7 +1,9 @@
 """Plants as people write them: what is refused, and that the form of a check keeps what it shows."""
 
+from hashlib import blake2b
 from typing import Any
 
+import numpy as np
 import pytest
 
 from app.base.documents.fields import parse_document
@@ -9,7 +11,9 @@ from app.base.errors import InvalidInputError
 from app.base.web.forms import Form
 from app.catalog.documents.check_documents import CheckDocument
 from app.definitions.pages.check_editor import body_of, form_of
-from app.plants.documents import PlantDocument, plant_yaml
+from app.plants.documents import DEFAULT_QUERY, DEFAULT_TEXT, PlantDocument, plant_yaml
+from tests.support.embedder import vector
+from tests.support.live_indexes import CORPUS
 from tests.support.planted import PLANT
 
 
@@ -34,6 +38,15 @@ def test_what_could_not_be_found_or_removed_is_refused() -> None:
     ]
     assert refused(text="Nothing to find it by") == ["text: must hold {{ marker }}, by which the document is found"]
     assert refused(poll="5m", found_within="1m") == ["poll: must not be longer than found_within"]
+
+
+def test_the_question_comes_first_to_the_document_for_an_embedder_that_knows_no_marker() -> None:
+    corpus = np.array([vector(f"{chunk.title} {chunk.text}") for chunk in CORPUS])
+    for number in range(300):
+        marker = f"coalmine{blake2b(bytes([number % 256, number // 256]), digest_size=8).hexdigest()}"
+        text, question = (one.replace("{{ marker }}", marker) for one in (DEFAULT_TEXT, DEFAULT_QUERY))
+        asked = np.array(vector(question))
+        assert asked @ vector(text) > (corpus @ asked).max(), marker
 
 
 def test_a_request_is_over_http_or_sql() -> None:

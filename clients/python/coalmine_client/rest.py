@@ -124,7 +124,7 @@ class Coalmine:
 
     # --- made by generate.py: a method for each operation of the API ---
 
-    DESCRIPTION = "a937c38f136d3b46ee2aafe4d69b4a8548517de7b223d036f6d200ea74fe4aa2"
+    DESCRIPTION = "5f207b6a04a5e2c0e044e5aa0ccd86d7ce436e4cbd8075700af2254a84aa6c14"
 
     def livez(self) -> str:
         """Return that the process answers."""
