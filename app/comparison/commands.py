@@ -58,8 +58,9 @@ def compare(
 
     Over the canaries that both measured and that expect the same, and over those that rule out the same answers. Exit
     code 1: B is worse, or better in one measure and worse in another, or it returns more forbidden chunks; 0: better,
-    or no difference is shown; 2: they cannot be compared, no canary can, one side left more than 10 % unanswered, or
-    the newest run of one is of something else than what it asks by now, as before its retriever was edited.
+    or no difference is shown; 2: they cannot be compared, too few canaries can, one side left more than 10 %
+    unanswered, or the newest run of one is of something else than what it asks by now, as before its retriever was
+    edited.
     """
     if server is not None:
         service = connect_server(server)
@@ -83,7 +84,7 @@ def compare(
         raise typer.Exit(NOT_COMPARED)
     if any(one.get("kind") == CautionKind.OUTDATED for one in whole["cautions"]):
         raise typer.Exit(NOT_COMPARED)
-    if not whole["canaries"] and whole["verdict"] == ComparisonVerdict.TOO_FEW:
+    if whole["verdict"] == ComparisonVerdict.TOO_FEW:
         raise typer.Exit(NOT_COMPARED)
 
 

@@ -324,3 +324,8 @@ def test_disputed_answers_are_told_and_to_be_decided_first(labels: int) -> None:
 def test_labels_of_an_archived_task_are_not_told_as_never_given() -> None:
     [said] = trust_sentences(None, archived={"lab1": 240})
     assert said == "Uncalibrated, a hint only: 240 labels of archived task lab1 no longer count."
+
+
+def test_a_lower_bound_just_below_what_is_needed_is_not_rounded_up_to_it() -> None:
+    told = decide_calibration(Coefficient(value=0.57, low=0.397, high=0.7), 200)
+    assert told == (False, "kappa 0.57 over 200 labels, lower bound 0.39, below 0.4: more labels may show more")

@@ -131,6 +131,16 @@ def test_a_candidate_that_answers_nothing_ends_with_2(service: Api) -> None:
     assert (found.exit_code, found.stdout.startswith("Nothing to compare between A and B")) == (2, True)
 
 
+def test_too_few_canaries_to_tell_end_with_2(tmp_path: Path) -> None:
+    with api(tmp_path) as opened:
+        opened.docs(canaries=[{"key": key, "query": f"ask {key}", "expected_chunks": ["c1"]} for key in KEYS[:8]])
+        opened.put("/v1/checks/candidate", {**CHECK, "hooks": []})
+        opened.run()
+        opened.run("candidate")
+        told = compare("check:docs", "check:candidate", "--data-dir", folder(opened))
+    assert (told.exit_code, told.stdout.startswith("Too few canaries to tell: 8 can be compared")) == (2, True)
+
+
 @pytest.mark.parametrize(
     ("unanswered", "lost", "code"), [(KEYS[:1], [], 0), (KEYS[::3], [], 2), (KEYS[14::3], KEYS[:12], 1)]
 )

@@ -503,8 +503,11 @@ def test_nothing_is_promoted_while_no_alert_would_stop_it(sqlite_store: Store) -
     found = users.promotion()
     says = "stopped while check candidate is disabled, so that no alert would tell of a fault; else it may go to all"
     assert (found["state"], found["reason"].startswith(says)) == ("stopped", True)
-    unstopped = users.promote(current=CHECK, candidate="candidate", experiment="search", stop_on_critical=False)
-    assert unstopped["state"] == "promote"
+    unheeded = users.promote(current=CHECK, candidate="candidate", experiment="search", stop_on_critical=False)
+    assert (unheeded["state"], unheeded["reason"].startswith(says)) == ("stopped", True)
+    bare = users.promote(current=CHECK, candidate="candidate")
+    assert bare["state"] == "open"
+    assert bare["reason"].endswith("besides, check candidate is disabled, so that no alert would tell of a fault")
     promote(users)
     del made["checks"][1]
     world.apply(made)

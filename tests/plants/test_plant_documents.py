@@ -13,7 +13,7 @@ from app.catalog.documents.check_documents import CheckDocument
 from app.definitions.pages.check_editor import body_of, form_of
 from app.plants.documents import DEFAULT_QUERY, DEFAULT_TEXT, PlantDocument, plant_yaml
 from tests.support.embedder import vector
-from tests.support.live_indexes import CORPUS
+from tests.support.live_suite import CORPUS
 from tests.support.planted import PLANT
 
 

@@ -231,7 +231,8 @@ def decide_calibration(
         return False, f"people and judge say the same of all {labels} answers, so agreement beyond chance is undefined"
     if kappa.low is None:
         return False, f"{labels} labels are too few, or too alike, for an interval of kappa"
-    measured = f"kappa {kappa.value:.2f} over {labels} labels, lower bound {kappa.low:.2f}"
+    low = math.floor(kappa.low * 100) / 100  # .399 is no .40
+    measured = f"kappa {kappa.value:.2f} over {labels} labels, lower bound {low:.2f}"
     if kappa.low >= LEAST_KAPPA:
         return True, f"{measured}; {LEAST_KAPPA} is needed"
     advice = "more labels may show more" if may_agree(kappa.value, kappa.high, labels, rarer) else TOO_LITTLE

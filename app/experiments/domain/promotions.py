@@ -191,9 +191,12 @@ def decide_promotion(
     final = {name: why for name, why in never.items() if why}
     state, reason = _together(gates, users, stopping, final, voids)
     bare = tuple(replace(gate, result=gate.evidence, waiver=None) for gate in gates)
-    if state is PromotionState.PROMOTE and unwatched:
+    if unwatched:
         why = f"{listed(unwatched)}, so that no alert would tell of a fault"
-        state, reason = PromotionState.STOPPED, f"stopped while {why}; else {reason}"
+        if state is PromotionState.PROMOTE:
+            state, reason = PromotionState.STOPPED, f"stopped while {why}; else {reason}"
+        else:
+            reason = f"{reason}; besides, {why}"
     by_waiver = state is PromotionState.PROMOTE and _together(bare, users, stopping, final, {})[0] is not state
     harmed = users is not None and (bool(users.elsewhere) or (bool(users.harm_before) and not users.is_better))
     harmed |= any(

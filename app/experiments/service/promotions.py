@@ -265,7 +265,7 @@ def _decide(store: Store, promotion: PromotionRow, *, now: datetime) -> _FoundGa
         waivers,
         guards=[read_guard(store, document, one, judged, arms, now=now) for one in document.guards],
         stopping=[f"check {check} has {counted(number, 'open critical alert')}" for check, number in numbers.items()],
-        unwatched=_unwatched(store, document) if document.stop_on_critical else (),
+        unwatched=_unwatched(store, document),
         edits=[] if waived is None else describe_edits_since(store, document, to_us(datetime.fromisoformat(waived.at))),
     )
     runs = () if isinstance(offline, str) else offline.runs
