@@ -141,7 +141,7 @@ def check_sentence(
     """
     rate, check = found["rate"], found["check"]
     if rate["value"] is None:
-        return f"No answer of check {check} is labelled, so its numbers are the judge's own."
+        return f"No label of an answer of check {check} counts yet, so its numbers are the judge's own."
     other = f" These are answers of retriever {of} before it was edited: label anew." if is_other else ""
     if of != now:
         other = f" These are answers of retriever {of}, and the check asks {now} by now: label anew."
