@@ -195,7 +195,8 @@ def test_a_judge_that_serves_two_checks_has_a_rate_of_each_and_their_runs_are_co
 def test_the_report_says_in_a_sentence_what_each_check_needs(sqlite_store: Store) -> None:
     two = TwoChecks.of(sqlite_store)
     assert (
-        two.trust()["blind"]["sentence"] == "No label of an answer of check blind counts yet, so its numbers are the judge's own."
+        two.trust()["blind"]["sentence"]
+        == "No label of an answer of check blind counts yet, so its numbers are the judge's own."
     )
     two.label(count=60)
     found = two.trust()["blind"]
