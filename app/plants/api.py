@@ -21,7 +21,6 @@ def list_plants(store: StoreDep, slug: str, before: Before = None, limit: Limit 
 @router.post("/checks/{slug}/plants", status_code=202, responses=refusals(409))
 def post_plant(store: StoreDep, request: Request, slug: str) -> PlantView:
     """Plant a document now, in the background. Refused while another of the check may be in the source."""
-    now = datetime.now(UTC)
-    plant_id = planting.plant_of(store, slug, now=now)
+    plant_id = planting.plant_of(store, slug, now=store.now())
     wake(request)
     return shown.load_plant(store, plant_id)

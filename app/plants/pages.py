@@ -37,7 +37,7 @@ def plant_now(request: Request, store: StoreDep, slug: str, form: FormInput) -> 
     del form
 
     def plant() -> str:
-        planting.plant_of(store, slug, now=datetime.now(UTC))
+        planting.plant_of(store, slug, now=store.now())
         wake(request)
         return f"/checks/{quote(slug)}/plants"
 

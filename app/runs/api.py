@@ -69,7 +69,7 @@ async def post_run(
             trigger=Trigger(body_request.trigger),
             index_version=body_request.index_version,
             idempotency_key=idempotency_key,
-            now=datetime.now(UTC),
+            now=store.now(),
         )[0]
 
     run_id = await anyio.to_thread.run_sync(queue, limiter=limiter)

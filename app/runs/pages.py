@@ -85,7 +85,7 @@ async def note(request: Request, store: StoreDep, run_id: str) -> RedirectRespon
 def run_now(request: Request, store: StoreDep, slug: str) -> RedirectResponse:
     """Queue a run, or use the queued one, and redirect to its page."""
     run_id, _ = due_checks.run_now(
-        store, slug, trigger=Trigger.PAGE, index_version=None, idempotency_key=None, now=datetime.now(UTC)
+        store, slug, trigger=Trigger.PAGE, index_version=None, idempotency_key=None, now=store.now()
     )
     wake(request)
     return RedirectResponse(f"/runs/{quote(str(run_id))}", status_code=303)

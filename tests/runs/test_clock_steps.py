@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 from app.base.db.engine import Store
 from app.base.schedules import credible_until, parse_schedule
+from app.base.views import time_text
 from app.catalog.service import references
 from app.operation import worker as worker_module
 from app.operation.service.self_monitor import ClockSteps, Issue, SelfMonitor, WorkerClock
@@ -18,6 +20,7 @@ from app.operation.worker_tasks import Engine
 from app.records.service import run_views
 from app.reports import metrics
 from app.runs.service import due_checks
+from tests.support.api_service import api
 from tests.support.fakes import START
 from tests.support.living import until
 from tests.support.world import CHECK, LINKS, World, canary, page
@@ -197,6 +200,17 @@ def test_a_run_asked_for_by_a_clock_that_is_ahead_begins_at_once(world: World) -
     claimed = world.claim()
     assert claimed is not None
     assert claimed.id == run_id
+
+
+def test_a_run_asked_of_a_replica_whose_clock_is_ahead_is_at_the_time_of_the_database(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    databases = datetime.now(UTC).replace(microsecond=0) - timedelta(seconds=60)
+    monkeypatch.setattr(Store, "read_clock", lambda _: databases)
+    with api(tmp_path) as service:
+        service.docs()
+        asked = service.client.post("/v1/checks/docs/runs", json={}).json()
+    assert asked["scheduled_for"] == time_text(databases), "else no instant would be due until then"
 
 
 def test_the_clock_of_a_worker_is_that_of_the_database_and_its_steps_are_told(

@@ -192,6 +192,13 @@ class Store:
             now: datetime = connection.execute(sa.select(sa.func.clock_timestamp())).scalar_one()
         return now.astimezone(UTC)
 
+    def now(self) -> datetime:
+        """Return the time by the clock of the database's server, or of this machine where it has none.
+
+        What is asked for now must not lie ahead of what is due: the clock of a replica may be a minute off.
+        """
+        return self.read_clock() or datetime.now(UTC)
+
     def try_write(self) -> None:
         """Write and change nothing. Raises StoreUnavailableError where the database takes no writes."""
         if self.dialect == "sqlite":
