@@ -1,4 +1,4 @@
-"""What all commands share and what costs nothing to import: error output, options, files, the end by signals.
+"""What all commands share and what costs nothing to import: error output, common options, the end by signals.
 
 What opens a store or a server is in `definitions.commands.resources`: it loads the whole service, which `--version`
 does without.

@@ -175,11 +175,9 @@ def _escaped(value: Any) -> Any:
     return [_escaped(one) for one in value] if isinstance(value, list) else value
 
 
-DEFAULT_TEXT = (
-    "Coalmine test document {{ marker }}. It measures how soon new documents are found. It is removed within minutes."
-)
 DEFAULT_QUERY = "Coalmine test document {{ marker }}"
 """The first words of the text: an embedder that knows no such word as the marker brings them close all the same."""
+DEFAULT_TEXT = f"{DEFAULT_QUERY}. It measures how soon new documents are found. It is removed within minutes."
 
 
 class PlantDocument(ScheduleDocument):
